@@ -63,31 +63,31 @@ class Named(AnalysisBase):
 
 
 def outcome_of(cls, parameters, trajectory, topology, **options):
-    return himach.run(adapted(cls)(**parameters), trajectory, topology, progress=False, **options).outcome
+    return himach.run(adapted(cls)(**parameters), trajectory, topology, **options).outcome
 
 
 def test_ramachandran():
     expected = Ramachandran(mda.Universe(PSF, DCD).select_atoms("protein")).run(step=9)
-    found = outcome_of(Ramachandran, {"atomgroup": "protein"}, DCD, PSF, step=9)
-    assert np.array_equal(found["angles"], expected.results.angles)
-    found = outcome_of(Ramachandran, {"atomgroup": "protein"}, DCD, PSF, frames=[0, 9, 27])
-    assert np.array_equal(found["angles"], expected.results.angles[[0, 1, 3]])
+    result = outcome_of(Ramachandran, {"atomgroup": "protein"}, DCD, PSF, step=9)
+    assert np.array_equal(result["angles"], expected.results.angles)
+    result = outcome_of(Ramachandran, {"atomgroup": "protein"}, DCD, PSF, frames=[0, 9, 27])
+    assert np.array_equal(result["angles"], expected.results.angles[[0, 1, 3]])
 
 
 def test_lists_of_groups():
     universe = mda.Universe(PSF, DCD)
     texts = ["resid 2 and name N CA C O", "resid 3 and name N CA C O"]
     expected = Dihedral([universe.select_atoms(text) for text in texts]).run(stop=4)
-    found = outcome_of(Dihedral, {"atomgroups": "; ".join(texts)}, DCD, PSF, stop=4)
-    assert np.array_equal(found["angles"], expected.results.angles)
+    result = outcome_of(Dihedral, {"atomgroups": "; ".join(texts)}, DCD, PSF, stop=4)
+    assert np.array_equal(result["angles"], expected.results.angles)
 
 
 def test_dssp_whose_argument_is_called_as_a_method_of_ours():
     expected = DSSP(mda.Universe(GRO, XTC)).run().results
-    found = himach.run(find_class("MDAnalysis.analysis.dssp:DSSP")(atoms="all"), XTC, GRO, progress=False).outcome
-    assert np.array_equal(found["dssp"], expected.dssp)
-    assert np.array_equal(found["dssp_ndarray"], expected.dssp_ndarray)
-    assert np.array_equal(found["resids"], expected.resids)
+    result = himach.run(find_class("MDAnalysis.analysis.dssp:DSSP")(atoms="all"), XTC, GRO).outcome
+    assert np.array_equal(result["dssp"], expected.dssp)
+    assert np.array_equal(result["dssp_ndarray"], expected.dssp_ndarray)
+    assert np.array_equal(result["resids"], expected.resids)
 
 
 def test_lists_of_lists_of_groups():
@@ -99,14 +99,14 @@ def test_lists_of_lists_of_groups():
     expected = InterRDF_s(universe, [[universe.select_atoms(text) for text in pair] for pair in texts], nbins=10)
     expected.run(stop=3)
     analysis = find_class("MDAnalysis.analysis.rdf:InterRDF_s")(ags=repr(texts), nbins=10)
-    found = himach.run(analysis, XTC, GRO, stop=3, progress=False).outcome
-    assert len(found["rdf"]) == 2
-    for ours, theirs in zip(found["rdf"], expected.results.rdf, strict=True):
+    result = himach.run(analysis, XTC, GRO, stop=3).outcome
+    assert len(result["rdf"]) == 2
+    for ours, theirs in zip(result["rdf"], expected.results.rdf, strict=True):
         assert np.array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize(
-    ("spec", "parameters", "said"),
+    ("spec", "parameters", "message"),
     [
         ("rms:RMSD", {"atomgroup": "nosuch 5"}, r"parameter atomgroup: 'nosuch 5' cannot be used as a selection"),
         ("rms:RMSD", {"atomgroup": "name X"}, r"parameter atomgroup: 'name X' selects none of the 47681 atoms"),
@@ -114,10 +114,10 @@ def test_lists_of_lists_of_groups():
         ("dihedrals:Dihedral", {"atomgroups": "resid 2; resid 3"}, r"cannot be made with .*must contain 4 atoms"),
     ],
 )
-def test_what_cannot_be_made_is_named_with_its_parameter(spec, parameters, said):
+def test_what_cannot_be_made_is_named_with_its_parameter(spec, parameters, message):
     analysis = find_class(f"MDAnalysis.analysis.{spec}")(**parameters)
-    with pytest.raises(himach.UsageError, match=said):
-        himach.run(analysis, XTC, GRO, stop=3, progress=False)
+    with pytest.raises(himach.UsageError, match=message):
+        himach.run(analysis, XTC, GRO, stop=3)
 
 
 def test_an_error_in_the_users_own_class_is_told_by_its_line(tmp_path):
@@ -126,13 +126,13 @@ def test_an_error_in_the_users_own_class_is_told_by_its_line(tmp_path):
         script = tmp_path / f"wrong_{len(wrong)}.py"
         script.write_text(SCRIPT.replace(line, wrong))
         with pytest.raises(himach.AnalysisError, match=rf"{script}, line \d+.*{re.escape(wrong)}"):
-            himach.run(find_class(str(script))(atomgroup="all"), trajectory, topology, progress=False)
+            himach.run(find_class(str(script))(atomgroup="all"), trajectory, topology)
 
 
 def test_what_an_analysis_keeps_for_itself_is_no_result():
-    found = outcome_of(DensityAnalysis, {"atomgroup": "name CA", "delta": 5.0}, XTC, GRO, stop=2)
-    assert [name for name in found if name.startswith("_")] == []
-    assert "density_grid" in found
+    result = outcome_of(DensityAnalysis, {"atomgroup": "name CA", "delta": 5.0}, XTC, GRO, stop=2)
+    assert [name for name in result if name.startswith("_")] == []
+    assert "density_grid" in result
 
 
 def test_any_name_is_an_argument(tmp_path):
@@ -144,17 +144,14 @@ def test_any_name_is_an_argument(tmp_path):
     texts = {name: "index 0 to 3" if name in GROUPS else f"of {name}" for name in OURS}
     analysis = find_class(str(script))(atomgroup="all", **texts)
     assert analysis.settings() == {"atomgroup": "all", **texts}
-    found = himach.run(analysis, trajectory, topology, progress=False, pairs=tmp_path / "pairs")
-    for number, (*seen, frame) in enumerate(found.outcome["seen"]):
+    result = himach.run(analysis, trajectory, topology, pairs=tmp_path / "pairs")
+    for number, (*seen, frame) in enumerate(result.outcome["seen"]):
         assert [text for text in seen if not text.startswith("<AtomGroup")] == ours
         assert frame == str(number)
-    assert found.record["analyses"][0]["parameters"] == {"atomgroup": "all", **texts}
+    assert result.record["analyses"][0]["parameters"] == {"atomgroup": "all", **texts}
     texts["frames"] = "others"
     again = find_class(str(script))(atomgroup="all", **texts)
-    assert (
-        himach.run(again, trajectory, topology, progress=False, pairs=tmp_path / "pairs").record["reused"]["frames"]
-        == 0
-    )
+    assert himach.run(again, trajectory, topology, pairs=tmp_path / "pairs").record["reused"]["frames"] == 0
 
 
 def test_a_script_of_the_users_own(tmp_path):
@@ -163,24 +160,19 @@ def test_a_script_of_the_users_own(tmp_path):
     topology, trajectory = cache_data.make(tmp_path, 12)
     cls = find_class(str(script))
     analysis = cls(atomgroup="index 0 to 9", scale=2.0)
-    alone = himach.run(analysis, trajectory, topology, progress=False, pairs=tmp_path / "pairs", stop=5)
+    alone = himach.run(analysis, trajectory, topology, pairs=tmp_path / "pairs", stop=5)
     atoms = mda.Universe(topology, trajectory).atoms[:10]
     expected = [2.0 * atoms.radius_of_gyration() for ts in atoms.universe.trajectory]
     assert alone.outcome["radius"].tolist() == expected[:5]
-    again = himach.run(
-        cls(atomgroup="index 0 to 9", scale=2.0), trajectory, topology, progress=False, pairs=tmp_path / "pairs"
-    )
+    again = himach.run(cls(atomgroup="index 0 to 9", scale=2.0), trajectory, topology, pairs=tmp_path / "pairs")
     assert again.outcome["radius"].tolist() == expected
     assert again.record["reused"]["frames"] == 5
     assert again.record["analyses"][0]["source"] == f"{script}:Gyration"
     script.write_text(SCRIPT.replace("self._scale *", "3 * self._scale *"))  # other code is another map
     changed = himach.run(
-        find_class(str(script))(atomgroup="index 0 to 9"),
-        trajectory,
-        topology,
-        progress=False,
+        find_class(str(script))(atomgroup="index 0 to 9"), trajectory, topology,
         pairs=tmp_path / "pairs",
-    )
+    )  # fmt: skip
     assert changed.outcome["radius"].tolist() == [3.0 * value / 2.0 for value in expected]
     assert changed.record["reused"]["frames"] == 0
 
@@ -243,10 +235,10 @@ class Elsewhere(Within):
 
 def test_within_a_map_it_works_on_the_present_frame():
     expected = Ramachandran(mda.Universe(PSF, DCD).select_atoms("protein")).run(start=1, step=20).results.angles
-    found = himach.run(Within(), DCD, PSF, start=1, step=20, progress=False)
-    assert np.array_equal(found.outcome, expected)
+    result = himach.run(Within(), DCD, PSF, start=1, step=20)
+    assert np.array_equal(result.outcome, expected)
     with pytest.raises(himach.AnalysisError, match="cannot be moved to other frames"):
-        himach.run(Elsewhere(), DCD, PSF, start=1, step=20, progress=False)
+        himach.run(Elsewhere(), DCD, PSF, start=1, step=20)
 
 
 class After(himach.Analysis):
@@ -273,8 +265,8 @@ def test_after_the_last_frame_the_universe_stands_at_the_first(tmp_path):
     universe.trajectory[2]
     expected = universe.atoms.positions
     for cache in ("auto", "auto", "off"):
-        found = himach.run([After(), After()], trajectory, topology, start=2, cache=cache, progress=False)
-        for frame, near, reduced, positions in found.outcome.values():
+        result = himach.run([After(), After()], trajectory, topology, start=2, cache=cache)
+        for frame, near, reduced, positions in result.outcome.values():
             assert (frame, near) == (2, (expected[:, 0] < 0).sum())
             assert reduced == positions.tolist() == expected.tolist()
 
@@ -292,5 +284,5 @@ def test_what_mdanalysis_leaves_on_a_group_to_convert_it_is_no_change():
         def reduce(self, key, series):
             return sum(series.values)
 
-    found = himach.run(Converted(), XTC, GRO, stop=3, cache="off", progress=False).outcome
-    assert list(found["result"]) == [3]
+    result = himach.run(Converted(), XTC, GRO, stop=3, cache="off").outcome
+    assert list(result["result"]) == [3]

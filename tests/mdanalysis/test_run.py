@@ -69,45 +69,41 @@ def ranks():
         yield staying
 
 
-def same(one, other):
-    assert len(one) == len(other)
-    for (*stamp, positions), (*other_stamp, other_positions) in zip(one, other, strict=True):
+def same(item, other):
+    assert len(item) == len(other)
+    for (*stamp, positions), (*other_stamp, other_positions) in zip(item, other, strict=True):
         assert stamp == other_stamp
         assert np.array_equal(positions, other_positions)
+
+
+def check(universe, ranks=None, **selection):
+    """Compare a run on ranks with one by MDAnalysis alone; return both."""
+    analysis = himach.mdanalysis.run(Where(universe.atoms), ranks=ranks, **selection)
+    expected = Where(universe.atoms).run(**selection)
+    same(analysis.results.seen, expected.results.seen)
+    return analysis, expected
 
 
 @pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("selection", [{}, {"start": 3, "stop": 17, "step": 2}, {"frames": [5, 1, 1, 9, 2]}])
 def test_ranks_see_the_frames_that_mdanalysis_sees(universe, ranks, selection):
-    expected = Where(universe.atoms).run(**selection)
     for _ in range(2):  # from the file, and from the store
-        found = himach.mdanalysis.run(Where(universe.atoms), ranks=ranks, **selection)
-        same(found.results.seen, expected.results.seen)
-        assert found.results.reader == ["HimachReader"] * 2
-        assert np.array_equal(found.frames, expected.frames)
-        assert np.array_equal(found.times, expected.times)
+        analysis, expected = check(universe, ranks, **selection)
+        assert analysis.results.reader == ["HimachReader"] * 2
+        assert np.array_equal(analysis.frames, expected.frames)
+        assert np.array_equal(analysis.times, expected.times)
 
 
 def test_backend_is_one_of_mdanalysis(universe, ranks):
     expected = RMSD(universe).run()
-    found = RMSD(universe).run(backend=Backend(ranks), unsupported_backend=True)
-    assert np.array_equal(found.results.rmsd, expected.results.rmsd)
+    analysis = RMSD(universe).run(backend=Backend(ranks), unsupported_backend=True)
+    assert np.array_equal(analysis.results.rmsd, expected.results.rmsd)
 
 
-def test_frames_are_kept_on_the_way(universe):
-    himach.mdanalysis.run(Where(universe.atoms))
-    opened = open_url(universe.trajectory.filename)
-    assert opened.cached.holds(np.arange(20)).all()
-
-
-def test_this_process_alone_gives_the_same(universe):
-    same(himach.mdanalysis.run(Where(universe.atoms)).results.seen, Where(universe.atoms).run().results.seen)
-
-
-@pytest.mark.slow
-def test_ranks_of_its_own(universe):
-    found = himach.mdanalysis.run(Where(universe.atoms), ranks=2)
-    same(found.results.seen, Where(universe.atoms).run().results.seen)
+@pytest.mark.parametrize("ranks", [None, pytest.param(2, marks=pytest.mark.slow)])
+def test_ranks_of_its_own_keep_frames_on_the_way(universe, ranks):
+    check(universe, ranks)
+    assert open_url(universe.trajectory.filename).cached.holds(np.arange(20)).all()
 
 
 def test_several_share_a_pass_and_do_not_see_what_others_wrote(universe, ranks):
@@ -118,16 +114,16 @@ def test_several_share_a_pass_and_do_not_see_what_others_wrote(universe, ranks):
 
     several = [Moving(universe.atoms), Where(universe.atoms[:5])]
     himach.mdanalysis.run(several, ranks=ranks)
-    for one in several:
-        same(one.results.seen, Where(one.atoms).run().results.seen)
+    for item in several:
+        same(item.results.seen, Where(item.atoms).run().results.seen)
 
 
 def test_several_find_each_frame_as_it_was_read(ranks):
     class All(Where):
         def _single_frame(self):
             ts = self._ts
-            one = [ts.positions.sum(), ts.velocities.sum(), *ts.dimensions, ts.time, ts.frame, ts.data.get("mine", 0)]
-            self.results.seen.append([float(value) for value in one])
+            item = [ts.positions.sum(), ts.velocities.sum(), *ts.dimensions, ts.time, ts.frame, ts.data.get("mine", 0)]
+            self.results.seen.append([float(value) for value in item])
 
     class Changing(All):
         def _single_frame(self):
@@ -146,31 +142,25 @@ def test_several_find_each_frame_as_it_was_read(ranks):
 
 
 def test_a_negative_step_counts_its_frames(universe, ranks):
-    one = Where(universe.atoms)
-    himach.mdanalysis.run(one, step=-2, ranks=ranks)
-    same(one.results.seen, Where(universe.atoms).run(step=-2).results.seen)
-    assert one.n_frames == len(one.results.seen) == 10
+    analysis, _ = check(universe, ranks, step=-2)
+    assert analysis.n_frames == len(analysis.results.seen) == 10
 
 
 def test_transformations_are_applied_on_the_ranks(universe, ranks):
     universe.trajectory.add_transformations(translate([1, 2, 3]))
-    found = himach.mdanalysis.run(Where(universe.atoms), ranks=ranks)
-    same(found.results.seen, Where(universe.atoms).run().results.seen)
+    check(universe, ranks)
 
 
 def test_what_lies_in_memory_is_sent(universe, ranks):
     universe.transfer_to_memory()
-    found = himach.mdanalysis.run(Where(universe.atoms), ranks=ranks)
-    same(found.results.seen, Where(universe.atoms).run().results.seen)
-    assert found.results.reader == ["MemoryReader"] * 2
+    analysis, _ = check(universe, ranks)
+    assert analysis.results.reader == ["MemoryReader"] * 2
 
 
 def test_files_that_follow_one_another(tmp_path, ranks):
     topology, first = cache_data.make(tmp_path, 6)
     _, second = cache_data.make(tmp_path, 5, name="second.trr", seed=8)
-    universe = mda.Universe(topology, [first, second])
-    found = himach.mdanalysis.run(Where(universe.atoms), ranks=ranks)
-    same(found.results.seen, Where(universe.atoms).run().results.seen)
+    check(mda.Universe(topology, [first, second]), ranks)
 
 
 def test_an_error_of_the_analysis_is_raised_as_it_was(universe, ranks):
@@ -179,16 +169,14 @@ def test_an_error_of_the_analysis_is_raised_as_it_was(universe, ranks):
     assert "rank 0 of 2" in raised.value.__notes__[0]
     with pytest.raises(KeyError, match="seven"):
         himach.mdanalysis.run(Failing(universe.atoms))
-    same(
-        himach.mdanalysis.run(Where(universe.atoms), ranks=ranks).results.seen, Where(universe.atoms).run().results.seen
-    )
+    check(universe, ranks)
 
 
 def test_functions_travel_by_their_code(universe, ranks):
     far = 3.0
     analysis = AnalysisFromFunction(lambda atoms: atoms.positions[0, 0] + far, universe.trajectory, universe.atoms)
-    found = himach.mdanalysis.run(analysis, ranks=ranks).results.timeseries.copy()
-    assert np.array_equal(found, analysis.run().results.timeseries)
+    result = himach.mdanalysis.run(analysis, ranks=ranks).results.timeseries.copy()
+    assert np.array_equal(result, analysis.run().results.timeseries)
 
 
 def test_what_mdanalysis_refuses_is_refused(universe):
@@ -208,9 +196,7 @@ def test_no_frames_are_no_results(universe, ranks):
 
 def test_a_file_that_changed_is_read_anew(tmp_path, universe):
     himach.mdanalysis.run(Where(universe.atoms))
-    topology, trajectory = cache_data.make(tmp_path, 20, seed=9)
-    universe = mda.Universe(topology, trajectory)
-    same(himach.mdanalysis.run(Where(universe.atoms)).results.seen, Where(universe.atoms).run().results.seen)
+    check(mda.Universe(*cache_data.make(tmp_path, 20, seed=9)))
 
 
 SCRIPT = """
@@ -241,5 +227,5 @@ def test_what_an_analysis_holds_of_the_box_is_that_of_the_present_frame(ranks):
     expected = HoldsBox(mda.Universe(GRO, XTC).atoms).run().results.seen
     assert len({tuple(box) for box in np.asarray(expected)}) > 5
     for how in (None, ranks):
-        found = himach.mdanalysis.run(HoldsBox(mda.Universe(GRO, XTC).atoms), ranks=how, cache="off").results.seen
-        np.testing.assert_array_equal(found, expected)
+        result = himach.mdanalysis.run(HoldsBox(mda.Universe(GRO, XTC).atoms), ranks=how, cache="off").results.seen
+        np.testing.assert_array_equal(result, expected)

@@ -1,4 +1,4 @@
-"""Several who write under one name: by MDAnalysis, one after another and at once, and by this node's server."""
+"""The reader and the writer under MDAnalysis's own tests, and several who write under one name."""
 
 import gc
 import os
@@ -9,11 +9,14 @@ import sys
 import MDAnalysis as mda
 import numpy as np
 import pytest
+from MDAnalysisTests.coordinates.base import BaseReference, BaseWriterTest, MultiframeReaderTest
+from MDAnalysisTests.datafiles import COORDINATES_TOPOLOGY
 from support import commands
 
 import himach
 import himach.mdanalysis
 from himach.io.store.store import Store, StoreConflictError
+from himach.mdanalysis import HimachReader, HimachWriter
 
 URL = "himach://run8"
 #: Writes a frame, says so, and goes on when it is told to.
@@ -132,8 +135,8 @@ def test_what_is_there_is_never_written_over():
 def test_a_group_writes_itself():
     universe = mda.Universe.empty(20).load_new(np.array([positions(number) for number in range(4)]))
     universe.atoms[:5].write("himach://some", frames=universe.trajectory[1:3])
-    found = mda.Universe.empty(5).load_new("himach://some").trajectory
-    assert [float(ts.positions[0, 0]) for ts in found] == [1.0, 2.0]
+    result = mda.Universe.empty(5).load_new("himach://some").trajectory
+    assert [float(ts.positions[0, 0]) for ts in result] == [1.0, 2.0]
 
 
 def test_what_names_nothing_is_refused_quietly(recwarn):
@@ -179,8 +182,8 @@ def test_a_pusher_that_came_first_and_has_pushed_nothing_is_refused(server, plac
         pusher.push(positions(9), time=5)
         with pytest.raises(StoreConflictError, match="frames of the simulation 'MDAnalysis in"):
             pusher.flush()
-        for one in pusher._take_pushers():
-            one.abandon()
+        for item in pusher._take_pushers():
+            item.abandon()
     assert sorted(Store(place).dataset("run8").native) == [0, 1, 2]
 
 
@@ -196,6 +199,43 @@ def test_frames_are_seen_by_runs_through_the_server(server):
     topology = mda.Universe.empty(20, trajectory=True)
     topology.add_TopologyAttr("name", ["C"] * 20)
     topology.atoms.write("top.gro")
-    found = himach.run(Heights(), "run8", "top.gro", progress=False)
-    assert list(found.outcome["result"]) == [0.0, 1.0, 2.0, 3.0, 4.0]
-    assert found.record["bytes"]["origin"] == 0
+    result = himach.run(Heights(), "run8", "top.gro")
+    assert list(result.outcome["result"]) == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert result.record["bytes"]["origin"] == 0
+
+
+class Reference(BaseReference):
+    """The dataset that MDAnalysis's tests expect; boxes change, as they do in the tests of other formats."""
+
+    def __init__(self):
+        super().__init__()
+        self.trajectory, self.topology = "himach://reference", COORDINATES_TOPOLOGY
+        self.reader = HimachReader
+        self.writer = HimachWriter
+        self.ext = "himach"
+        self.changing_dimensions = True
+
+    def write(self):
+        universe = mda.Universe.empty(self.n_atoms, trajectory=True)
+        with mda.Writer(self.trajectory, self.n_atoms) as writer:
+            for i in range(self.n_frames):
+                ts = universe.trajectory.ts
+                ts.positions = 2**i * self.first_frame.positions
+                ts.time = i
+                ts.dimensions = self.dimensions if i != 1 else self.dimensions_second_frame
+                writer.write(universe)
+
+
+@pytest.fixture
+def ref(place):
+    reference = Reference()
+    reference.write()
+    return reference
+
+
+class TestReader(MultiframeReaderTest):
+    pass
+
+
+class TestWriter(BaseWriterTest):
+    pass
