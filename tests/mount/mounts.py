@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from support import needs
+from support.commands import wait_until
 from support.ranks import clean_environment
 
 from himach.formats.layout import FileLayout
@@ -78,8 +78,8 @@ class Mounted:
     def says(self, text: str) -> bool:
         """Wait until it has said this; False if it ended before."""
         with self._changed:
-            self._changed.wait_for(lambda: self.log[-1:] == [""] or any(text in one for one in self.log), PATIENCE)
-            return any(text in one for one in self.log)
+            self._changed.wait_for(lambda: self.log[-1:] == [""] or any(text in item for item in self.log), PATIENCE)
+            return any(text in item for item in self.log)
 
     def end(self, number: int = signal.SIGTERM) -> int:
         """Send a signal; return the exit code."""
@@ -92,19 +92,16 @@ def mounted(path: Path, *words: object, command: tuple[str, ...] = ("-m", "himac
     """``himach mount``, or another program that mounts."""
     needs.fuse()
     process = subprocess.Popen(
-        [sys.executable, "-P", *command, str(path), *map(str, words)],
-        stderr=subprocess.PIPE,
-        text=True,
-        env=clean_environment(),
-        stdin=subprocess.DEVNULL,
-    )
+        [sys.executable, "-P", *command, str(path), *map(str, words)], stderr=subprocess.PIPE, text=True,
+        env=clean_environment(), stdin=subprocess.DEVNULL,
+    )  # fmt: skip
     folder = Mounted(path, process)
     try:
         if not folder.says("is mounted"):
-            said = "".join(folder.log)
-            if "cannot be mounted" in said:
+            message = "".join(folder.log)
+            if "cannot be mounted" in message:
                 needs.skip("the right to mount a FUSE file system")
-            raise AssertionError(said)
+            raise AssertionError(message)
         yield folder
     finally:
         process.kill()
@@ -119,7 +116,4 @@ def is_mount(path: Path) -> bool:
 
 def until(condition, what: str) -> None:
     """Wait until a condition holds."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, f"never: {what}"
-        time.sleep(0.05)
+    assert wait_until(condition, PATIENCE), f"never: {what}"

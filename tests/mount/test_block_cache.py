@@ -136,14 +136,14 @@ def test_many_at_once():
     frames = ListedFrames()
     window, content = window_of(NetCdf, frames)
 
-    def some(seed):
+    def subset(seed):
         choose = random.Random(seed)
         for _ in range(100):
             offset = choose.randrange(len(content))
             assert read(window, offset, 2000) == content[offset : offset + 2000]
 
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(some, range(16)))
+        list(pool.map(subset, range(16)))
     assert frames.opened == 1
     window.close()
     until(lambda: frames.closed == 1, "files close")
@@ -199,23 +199,23 @@ def test_a_file_grows(format_):
 @pytest.mark.parametrize("moment", ["before its head is told", "before its frames are"])
 def test_a_file_grows_while_it_is_read(monkeypatch, moment):
     monkeypatch.setattr(windows, "BLOCK_BYTES", 10**6)  # one block, which is being computed
-    frames, told = ListedFrames(), threading.Event()
+    frames, head_known = ListedFrames(), threading.Event()
     frames.go_on.clear()
     before, after = (whole(Dcd(Content(n_frames, N_ATOMS)), FRAMES[:n_frames]) for n_frames in (7, 8))
 
     def opened():
         frames.open()
-        told.wait()
+        head_known.wait()
         return frames
 
     if "head" not in moment:
-        told.set()
+        head_known.set()
     window = BlockCache(Dcd(Content(7, N_ATOMS)), opened)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(read, window, 0, 10**9)
-        until(lambda: frames.begun if told.is_set() else frames.opened, "the thread reads")
+        until(lambda: frames.begun if head_known.is_set() else frames.opened, "the thread reads")
         window.grow(Dcd(Content(8, N_ATOMS)))
-        told.set()
+        head_known.set()
         frames.go_on.set()
         assert waiting.result() == (after if "head" in moment else before)
     assert read(window, 0, 10**9) == after

@@ -69,11 +69,11 @@ def test_every_format_has_the_frames_of_the_xtc(tmp_path):
         assert sorted(os.listdir(folder)) == ["topology.gro", *FILES]
         assert (folder / "topology.gro").read_bytes() == Path(GRO).read_bytes()
         for name in FILES:
-            found = frames_of(folder / "topology.gro", folder / name)
-            for one, other in zip(found, expected, strict=True):
-                assert one[0] == pytest.approx(other[0], rel=1e-6)
-                np.testing.assert_allclose(one[1], other[1], rtol=2e-7)
-                np.testing.assert_allclose(one[2], other[2], rtol=2e-6)
+            result = frames_of(folder / "topology.gro", folder / name)
+            for item, other in zip(result, expected, strict=True):
+                assert item[0] == pytest.approx(other[0], rel=1e-6)
+                np.testing.assert_allclose(item[1], other[1], rtol=2e-7)
+                np.testing.assert_allclose(item[2], other[2], rtol=2e-6)
             assert (folder / name).stat().st_size == len((folder / name).read_bytes())
 
 
@@ -152,8 +152,8 @@ def test_frames_that_the_store_lost_come_from_the_trajectory(tmp_path):
         for segment in Path(os.environ["HIMACH_CACHE"].replace("-{node}", "")).parent.rglob("*.seg"):
             segment.unlink()
         assert file.stat().st_size == size
-        for one, other in zip(frames_of(topology, file), frames_of(topology, trajectory), strict=True):
-            np.testing.assert_allclose(one[1], other[1], rtol=2e-7)
+        for item, other in zip(frames_of(topology, file), frames_of(topology, trajectory), strict=True):
+            np.testing.assert_allclose(item[1], other[1], rtol=2e-7)
 
 
 def test_odd_names(tmp_path):
@@ -220,7 +220,7 @@ def test_folders_that_cannot_be_mounted_on(tmp_path):
     ):
         done = command("mount", tmp_path / place)
         assert done.returncode == 2
-        assert any(one in done.stderr for one in why.split("|")), done.stderr
+        assert any(item in done.stderr for item in why.split("|")), done.stderr
 
 
 def test_nothing_waits_for_who_waits_for_frames(tmp_path):
@@ -249,13 +249,13 @@ def test_nothing_waits_for_who_waits_for_frames(tmp_path):
             thread = threading.Thread(target=look, daemon=True)
             thread.start()
             assert done.wait(60)
-            assert [one.poll() for one in stuck] == [None] * 24
+            assert [item.poll() for item in stuck] == [None] * 24
         finally:
-            for one in stuck:
-                one.kill()
+            for item in stuck:
+                item.kill()
         assert mount.end() == 0
-        for one in stuck:
-            one.wait(60)
+        for item in stuck:
+            item.wait(60)
 
 
 def test_nobody_needs_root_and_nobody_else_looks_in(tmp_path):

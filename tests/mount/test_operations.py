@@ -110,7 +110,7 @@ def test_what_cannot_be_read_is_told_once(made, operations, caplog):
                 read(operations, handle)
             assert caught.value.errno == errno.EIO
         assert read(operations, handle, 360, 360) == CONTENT[360:720]
-    assert [one.message for one in caplog.records] == [f"{PATH} cannot be read: frame 2 is missing"]
+    assert [item.message for item in caplog.records] == [f"{PATH} cannot be read: frame 2 is missing"]
     made.missing = set()
     assert read(operations, handle) == CONTENT[: 5 * 360]
 

@@ -59,8 +59,8 @@ def served(tmp_path):
         return made[-1]
 
     yield make
-    for one in made:
-        for process in one.processes:
+    for item in made:
+        for process in item.processes:
             process.kill()
             process.wait(60)
 
