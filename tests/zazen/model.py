@@ -7,6 +7,23 @@ from collections import Counter
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from hypothesis import strategies as st
+
+FRAMES = 300
+
+
+@st.composite
+def selections(draw):
+    start, stop, step = draw(st.integers(0, FRAMES)), draw(st.integers(0, FRAMES)), draw(st.integers(1, 7))
+    return range(min(start, stop), max(start, stop), step)[:: draw(st.sampled_from([1, -1]))]
+
+
+def take_all(share):
+    tasks = []
+    while (task := share.take()) is not None:
+        tasks.append(task)
+    return tasks
+
 
 @dataclass
 class Store:
@@ -51,8 +68,8 @@ def apply_rules(stores: list[Store], ranks: list[int], frames: range, origin: bo
         aliens.append(set() if twin else store.alien & set(frames))
     ruling = Ruling({}, {}, {}, set(), limit)
     for frame in frames:
-        native = [i for i, held in enumerate(natives) if frame in held]
-        alien = [i for i, held in enumerate(aliens) if frame in held]
+        native = [i for i, cached in enumerate(natives) if frame in cached]
+        alien = [i for i, cached in enumerate(aliens) if frame in cached]
         if native:
             ruling.native[frame] = native
         elif len(alien) == 1:
@@ -74,11 +91,11 @@ def check(
     assert all(reader[frame] in holders for frame, holders in ruling.native.items())
     given_up = {frame for frame, holders in ruling.alien.items() if reader[frame] not in holders}
     handed_on = {frame for frame, holders in ruling.contested.items() if reader[frame] not in holders}
-    held = {**ruling.native, **ruling.alien, **ruling.contested}
-    from_cache = [sum(1 for frame in share if i in held.get(frame, ())) for i, share in enumerate(shares)]
+    cached = {**ruling.native, **ruling.alien, **ruling.contested}
+    from_cache = [sum(1 for frame in share if i in cached.get(frame, ())) for i, share in enumerate(shares)]
     # Natives of several nodes count for each of them until it is decided who reads them.
     several = any(len(holders) > 1 for holders in ruling.native.values())
-    counted = [several * sum(i in holders for holders in held.values()) for i in range(len(shares))]
+    counted = [several * sum(i in holders for holders in cached.values()) for i in range(len(shares))]
     if origin:
         assert all(n <= limit for n, limit in zip(from_cache, ruling.limit, strict=True)) or not frames
         if given_up | handed_on:
@@ -93,7 +110,7 @@ def check(
     if not origin or max(from_cache + counted, default=0) < min(ruling.limit, default=0):
         assert counts["alien"] == len(ruling.alien)
     # The residue went to the emptiest: nobody who got some is more than a frame above the level of anyone else.
-    free = {frame for frame in frames if reader[frame] not in held.get(frame, ())}
+    free = {frame for frame in frames if reader[frame] not in cached.get(frame, ())}
     levels = [Fraction(len(share), n) for share, n in zip(shares, ranks, strict=True)]
     for i, share in enumerate(shares):
         if free & set(share):

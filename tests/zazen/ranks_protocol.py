@@ -9,7 +9,7 @@ from himach.errors import TrajectoryError
 from himach.ranks import mpi
 from himach.zazen import InMemory, assign
 
-from .model import Store, apply_rules, check
+from .model import Store, apply_rules, check, take_all
 
 RANK = int(os.environ.get("PMI_RANK", "0"))
 NODES = os.environ["HIMACH_NODES"].split(",")
@@ -35,9 +35,7 @@ def play(world, stores, frames, **options):
     mine = stores[world.node_index]
     cached = InMemory.of(mine.native, mine.alien) if world.node.rank == 0 else None
     share = assign(world, cached, frames, **options)
-    taken = []
-    while (task := share.take()) is not None:
-        taken += task.tolist()
+    taken = [step for task in take_all(share) for step in task.tolist()]
     share.close()
     shares = [[] for _ in world.nodes]
     for node, steps in world.comm.allgather((world.node_index, taken)):

@@ -23,9 +23,9 @@ def registers(request):
     bitmaps.use_registers(2)
 
 
-def words_of(held) -> np.ndarray:
+def words_of(cached) -> np.ndarray:
     words = np.zeros(WORDS, dtype=np.uint64)
-    for p in held:
+    for p in cached:
         words[p // 64] |= np.uint64(1 << (p % 64))
     return words
 
@@ -34,9 +34,9 @@ def bits_of(words) -> set[int]:
     return {64 * w + b for w, word in enumerate(words.tolist()) for b in range(64) if word >> b & 1}
 
 
-def counts_of(held) -> np.ndarray:
+def counts_of(cached) -> np.ndarray:
     counts = np.zeros(2 * WORDS, dtype=np.uint64)
-    assert bitmaps.open_counts(words_of(()), words_of(held), counts) == len(held)
+    assert bitmaps.open_counts(words_of(()), words_of(cached), counts) == len(cached)
     return counts
 
 
@@ -53,7 +53,7 @@ def read_counts(counts) -> list[str]:
 
 @given(st.lists(positions, min_size=1, max_size=6), st.randoms())
 def test_counts_saturate_in_any_order_and_grouping(nodes, random):
-    parts = [counts_of(held) for held in nodes]
+    parts = [counts_of(cached) for cached in nodes]
     while len(parts) > 1:
         random.shuffle(parts)
         a, b = parts.pop(), parts.pop()
@@ -62,7 +62,7 @@ def test_counts_saturate_in_any_order_and_grouping(nodes, random):
         add_counts(a, b)
         assert (swapped == b).all()
         parts.append(b)
-    holders = Counter(p for held in nodes for p in held)
+    holders = Counter(p for cached in nodes for p in cached)
     expected = [{0: "00", 1: "01"}.get(holders[p], "10") for p in range(64 * WORDS)]
     assert read_counts(parts[0]) == expected
     more = words_of(())
@@ -82,37 +82,37 @@ def test_two_bits_are_added_as_the_table_says():
 
 
 @given(positions, positions, positions, st.lists(positions, max_size=3))
-def test_claim(taken, mine, share, others):
+def test_claim(taken, mine, share, rest):
     counts, residue, after = counts_of(set()), words_of(()), words_of(share)
     open_here = bitmaps.open_counts(words_of(taken), words_of(mine), counts)
     assert open_here == len(mine - taken)
-    for other in others:
+    for other in rest:
         add_counts(counts_of(other - taken), counts)
-    holders = Counter(p for held in (mine, *others) for p in held - taken)
+    holders = Counter(p for cached in (mine, *rest) for p in cached - taken)
     claimed = {p for p in mine - taken if holders[p] == 1}
     left = set(range(64 * WORDS)) - taken - set(holders)
-    found = bitmaps.claim(words_of(taken), counts, words_of(mine), after, residue)
-    assert found == (len(claimed), len(left), any(n > 1 for n in holders.values()), bool(mine & taken))
+    result = bitmaps.claim(words_of(taken), counts, words_of(mine), after, residue)
+    assert result == (len(claimed), len(left), any(n > 1 for n in holders.values()), bool(mine & taken))
     assert bits_of(after) == share | claimed
     assert bits_of(residue) == left
 
 
 @given(positions, st.integers(0, N), st.integers(0, N), positions)
-def test_some_bits_are_copied_and_decoded(held, skip, count, target):
-    chosen = sorted(held)[skip : skip + count]
+def test_some_bits_are_copied_and_decoded(cached, skip, count, target):
+    chosen = sorted(cached)[skip : skip + count]
     words = words_of(target)
-    bitmaps.copy_some(words_of(held), words, skip, count)
+    bitmaps.copy_some(words_of(cached), words, skip, count)
     assert bits_of(words) == target | set(chosen)
-    assert bitmaps.decode(words_of(held), 640, skip, count).tolist() == [640 + p for p in chosen]
+    assert bitmaps.decode(words_of(cached), 640, skip, count).tolist() == [640 + p for p in chosen]
 
 
 @given(positions, st.integers(1, 5))
-def test_popcounts(held, block):
+def test_popcounts(cached, block):
     counts = np.zeros(-(-WORDS // block), dtype=np.int64)
-    bitmaps.block_counts(words_of(held), block, counts)
-    expected = [sum(p // 64 // block == i for p in held) for i in range(len(counts))]
+    bitmaps.block_counts(words_of(cached), block, counts)
+    expected = [sum(p // 64 // block == i for p in cached) for i in range(len(counts))]
     assert counts.tolist() == expected
-    assert bitmaps.popcount(words_of(held)) == len(held)
+    assert bitmaps.popcount(words_of(cached)) == len(cached)
     assert bitmaps.popcount(words_of(())[:0]) == 0
 
 

@@ -15,21 +15,14 @@ from himach.ranks.communicator import World, alone
 from himach.zazen import NOTHING, InMemory, assign
 from himach.zazen.protocol import fill_evenly
 
-from .model import Store, apply_rules, check
+from .model import FRAMES, Store, apply_rules, check, selections, take_all
 
-FRAMES = 300
 frame_sets = st.one_of(
     st.sets(st.integers(0, FRAMES - 1)),
     st.tuples(st.integers(0, FRAMES), st.integers(0, FRAMES), st.integers(1, 4)).map(lambda t: set(range(*t))),
     st.just(set(range(FRAMES))),
 )
 exceptions = st.one_of(st.just(set()), st.sets(st.integers(0, FRAMES - 1), max_size=12))
-
-
-@st.composite
-def selections(draw):
-    start, stop, step = draw(st.integers(0, FRAMES)), draw(st.integers(0, FRAMES)), draw(st.integers(1, 7))
-    return range(min(start, stop), max(start, stop), step)[:: draw(st.sampled_from([1, -1]))]
 
 
 @st.composite
@@ -54,27 +47,20 @@ def staged(draw):
     in_turns, as_aliens = draw(st.booleans()), draw(st.booleans())
     for i in range(n):
         part = range(i, n_staged, n) if in_turns else range(i * n_staged // n, (i + 1) * n_staged // n)
-        held, other = set(part) ^ draw(exceptions), draw(exceptions)
-        stores.append(Store(other, held) if as_aliens else Store(held, other))
+        run, other = set(part) ^ draw(exceptions), draw(exceptions)
+        stores.append(Store(other, run) if as_aliens else Store(run, other))
     what = draw(st.sampled_from(["staged", "lost", "again", "random", "twin"]))
-    some = stores[draw(st.integers(0, n - 1))]
+    drawn = stores[draw(st.integers(0, n - 1))]
     if what == "lost":
-        some.native, some.alien = set(), draw(exceptions)
+        drawn.native, drawn.alien = set(), draw(exceptions)
     elif what == "again":  # what one node holds, another has read, too
         low, high = sorted(draw(st.tuples(st.integers(0, FRAMES), st.integers(0, FRAMES))))
-        stores[0].alien |= some.native & set(range(low, high))
+        stores[0].alien |= drawn.native & set(range(low, high))
     elif what == "random":
-        some.native = draw(frame_sets)
+        drawn.native = draw(frame_sets)
     elif what == "twin":
-        stores[0].identity = some.identity = "x"
+        stores[0].identity = drawn.identity = "x"
     return ranks, stores
-
-
-def take_all(share):
-    tasks = []
-    while (task := share.take()) is not None:
-        tasks.append(task)
-    return tasks
 
 
 def play(ranks, stores, frames, origin=True, chunk_words=1):
@@ -88,7 +74,7 @@ def play(ranks, stores, frames, origin=True, chunk_words=1):
         share = assign(world, own, frames, origin=origin, chunk_words=chunk_words)
         tasks = take_all(share)
         assert share.take() is None
-        surplus = {number for some in share.surplus() for number in some.tolist()}
+        surplus = {number for batch in share.surplus() for number in batch.tolist()}
         share.close()
         return world.node_index, tasks, share, surplus
 
@@ -141,11 +127,11 @@ def run_and_keep(ranks, stores, frames, origin):
     for i, store in enumerate(stores):
         assert dropped[i] <= store.alien & set(frames)
         store.alien |= {frame for frame in shares[i] if frame not in store.native}
-    held = Counter(frame for store in stores for frame in store.native | store.alien)
+    copies = Counter(frame for store in stores for frame in store.native | store.alien)
     for i, store in enumerate(stores):
         store.alien -= dropped[i]
     left = {frame for store in stores for frame in store.native | store.alien}
-    assert left == set(held), "the last copy of a frame is never dropped"
+    assert left == set(copies), "the last copy of a frame is never dropped"
     return dropped
 
 

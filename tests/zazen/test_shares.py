@@ -12,6 +12,8 @@ from himach.zazen import NOTHING, InMemory, assign, node_frames
 from himach.zazen.claims import Bits, n_words
 from himach.zazen.node_frames import MAX_TASK_FRAMES, Remaining, Tasks, count_chunks, frame_bitmaps
 
+from .model import FRAMES, selections, take_all
+
 TOP = 2_000
 frame_sets = st.sets(st.integers(0, TOP), max_size=60)
 
@@ -28,17 +30,17 @@ def positions_of(words):
 
 @given(frame_sets, frame_sets, ranges())
 def test_given_frames_become_bits(native, alien, frames):
-    for held, words in zip((native, alien), frame_bitmaps(InMemory.of(native, alien), frames), strict=True):
+    for cached, words in zip((native, alien), frame_bitmaps(InMemory.of(native, alien), frames), strict=True):
         assert words.shape == (-(-len(frames) // 64),)
-        assert positions_of(words) == {p for p, frame in enumerate(frames) if frame in held}
+        assert positions_of(words) == {p for p, frame in enumerate(frames) if frame in cached}
 
 
 @pytest.mark.parametrize("start", [2**32 - 100, 2**33 + 5, 2**40])
 def test_large_frame_numbers(start):
-    held = set(range(start - 50, start + 150, 2))
+    cached = set(range(start - 50, start + 150, 2))
     for frames in (range(start, start + 200), range(start + 199, start - 1, -1), range(start - 90, start + 300, 7)):
-        native, alien = frame_bitmaps(InMemory.of(held), frames)
-        assert positions_of(native) == {p for p, frame in enumerate(frames) if frame in held}
+        native, alien = frame_bitmaps(InMemory.of(cached), frames)
+        assert positions_of(native) == {p for p, frame in enumerate(frames) if frame in cached}
         assert not alien.any()
 
 
@@ -54,33 +56,24 @@ def test_several_stores_mark_the_same_words():
 def test_frames_are_counted_by_chunk(native, alien, chunk_words):
     both = frame_bitmaps(InMemory.of(native, alien), range(TOP))
     chunks = -(-len(both[0]) // chunk_words)
-    expected = [[sum(f < TOP and f // 64 // chunk_words == i for f in held) for i in range(chunks)]
-                for held in (native, alien)]  # fmt: skip
+    expected = [[sum(f < TOP and f // 64 // chunk_words == i for f in cached) for i in range(chunks)]
+                for cached in (native, alien)]  # fmt: skip
     assert count_chunks(*both, chunk_words).tolist() == expected
 
 
 @given(st.sets(st.integers(0, 70_000), max_size=50), st.integers(0, 50), st.integers(0, 60))
-def test_bitmaps_with_a_directory(held, start, length):
+def test_bitmaps_with_a_directory(cached, start, length):
     n = 1100
     words = np.full(Bits.n_words(n), 2**63 + 1, dtype=np.uint64)
     bits = Bits(words, n)
     bits.bitmap[:] = 0
-    for p in held:
+    for p in cached:
         bits.bitmap[p // 64] |= np.uint64(1 << (p % 64))
     for first in range(0, n, 300):
         bits.count_bits(first, min(first + 300, n))
     bits.index()
-    assert bits.count == len(held)
-    assert bits.some(start, start + length).tolist() == sorted(held)[start : start + length]
-
-
-FRAMES = 300
-
-
-@st.composite
-def selections(draw):
-    start, stop, step = draw(st.integers(0, FRAMES)), draw(st.integers(0, FRAMES)), draw(st.integers(1, 7))
-    return range(min(start, stop), max(start, stop), step)[:: draw(st.sampled_from([1, -1]))]
+    assert bits.count == len(cached)
+    assert bits.some(start, start + length).tolist() == sorted(cached)[start : start + length]
 
 
 def made(frames: range, gone: set[int]) -> tuple[Remaining, list[int]]:
@@ -91,37 +84,34 @@ def made(frames: range, gone: set[int]) -> tuple[Remaining, list[int]]:
 
 @given(selections(), st.sets(st.integers(0, FRAMES - 1)), st.data())
 def test_positions_are_those_of_a_list(frames, gone, data):
-    found, steps = made(frames, gone)
-    assert len(found) == len(steps)
+    result, steps = made(frames, gone)
+    assert len(result) == len(steps)
     if steps:
-        some = np.array(data.draw(st.lists(st.integers(0, len(steps) - 1), max_size=20)), dtype=np.int64)
-        assert found.steps(some).tolist() == [steps[i] for i in some]
-        assert found.numbers(some).tolist() == [frames[steps[i]] for i in some]
-        assert (found[0], found[-1]) == (frames[steps[0]], frames[steps[-1]])
+        subset = np.array(data.draw(st.lists(st.integers(0, len(steps) - 1), max_size=20)), dtype=np.int64)
+        assert result.steps(subset).tolist() == [steps[i] for i in subset]
+        assert result.numbers(subset).tolist() == [frames[steps[i]] for i in subset]
+        assert (result[0], result[-1]) == (frames[steps[0]], frames[steps[-1]])
 
 
 @given(selections(), st.sets(st.integers(0, FRAMES - 1)), st.sets(st.integers(0, FRAMES - 1)), st.booleans())
-def test_bits_are_chosen(frames, gone, held, few_at_once):
-    found, steps = made(frames, gone)
+def test_bits_are_chosen(frames, gone, cached, few_at_once):
+    result, steps = made(frames, gone)
     words = np.zeros(n_words(len(frames)), dtype=np.uint64)
-    InMemory.of(native=held).mark(frames, words, np.zeros_like(words))
+    InMemory.of(native=cached).mark(frames, words, np.zeros_like(words))
     out = np.zeros(n_words(len(steps)), dtype=np.uint64)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(node_frames, "CHUNK_BITS", 64 if few_at_once else 1 << 24)
-        found.choose(words, out)
+        result.choose(words, out)
     bits = np.unpackbits(out.view(np.uint8), bitorder="little")[: len(steps)]
-    assert bits.tolist() == [int(frames[step] in held) for step in steps]
+    assert bits.tolist() == [int(frames[step] in cached) for step in steps]
 
 
 @given(selections(), st.sets(st.integers(0, FRAMES - 1)), st.sets(st.integers(0, FRAMES - 1)))
-def test_the_protocol_gives_every_frame_that_is_left_once(frames, gone, held):
-    found, steps = made(frames, gone)
-    share = assign(alone(), InMemory.of(alien=held), found)
-    taken: list[int] = []
-    while (task := share.take()) is not None:
-        taken += task.tolist()
-    assert sorted(taken) == steps
-    assert share.counts["alien"] == sum(frames[step] in held for step in steps)
+def test_the_protocol_gives_every_frame_that_is_left_once(frames, gone, cached):
+    result, steps = made(frames, gone)
+    share = assign(alone(), InMemory.of(alien=cached), result)
+    assert sorted(step for task in take_all(share) for step in task.tolist()) == steps
+    assert share.counts["alien"] == sum(frames[step] in cached for step in steps)
     assert sum(share.counts.values()) == len(steps)
 
 
@@ -154,8 +144,5 @@ def test_a_share_is_taken_in_order(n, step):
     frames = range(5, n, step)
     share = assign(alone(), InMemory.of(frames[::2], frames[1::5]), frames)
     assert share.size == len(frames)
-    steps = []
-    while (task := share.take()) is not None:
-        steps += task.tolist()
-    assert steps == list(range(len(frames)))
+    assert [step for task in take_all(share) for step in task.tolist()] == list(range(len(frames)))
     share.close()
