@@ -20,8 +20,8 @@ from himach.planning.machine import read_machine
 
 
 def test_answers_that_agree():
-    found = compare("x", np.array([1.0, math.nan]), "peer", np.array([1.5, math.nan]), 0.5, "why")
-    assert (found.difference, found.tolerance) == (0.5, 0.5)
+    result = compare("x", np.array([1.0, math.nan]), "peer", np.array([1.5, math.nan]), 0.5, "why")
+    assert (result.difference, result.tolerance) == (0.5, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -100,10 +100,10 @@ def test_the_machine_is_measured_into_a_file(tmp_path, monkeypatch, capsys):
     origin.mkdir()
     (origin / "frames").write_bytes(bytes(1 << 22))
     measured.main(tmp_path / "machine.toml", origin, tmp_path)
-    found = read_machine(tmp_path / "machine.toml")
-    assert found.cores == len(os.sched_getaffinity(0))
-    for rate in (found.disk_read, found.disk_write, found.network, found.combine, found.origin):
+    result = read_machine(tmp_path / "machine.toml")
+    assert result.cores == len(os.sched_getaffinity(0))
+    for rate in (result.disk_read, result.disk_write, result.network, result.combine, result.origin):
         assert rate is not None
         assert rate > 1e5
-    assert found.node_mtbf is None
+    assert result.node_mtbf is None
     assert "loopback" in capsys.readouterr().out

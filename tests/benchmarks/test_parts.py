@@ -54,11 +54,11 @@ def lines(monkeypatch, tmp_path, capsys):
 @pytest.mark.nightly
 @pytest.mark.parametrize("part", builtins.QUESTIONS)
 def test_a_built_in_finds_what_its_peer_finds(lines, tmp_path, part):
-    found = lines(*BUILTIN, "--only", part, "--directory", tmp_path)
-    (told,) = (line for line in found if "largest difference from MDTraj" in line)
-    difference, allowed = re.search(r"MDTraj +(\S+) +\(bar: (\S+)\)", told).groups()
+    result = lines(*BUILTIN, "--only", part, "--directory", tmp_path)
+    (message,) = (line for line in result if "largest difference from MDTraj" in line)
+    difference, allowed = re.search(r"MDTraj +(\S+) +\(bar: (\S+)\)", message).groups()
     assert float(difference) <= float(allowed)
-    assert found[-1].startswith(f"{builtins.QUESTIONS[part].name}: beside the fastest")
+    assert result[-1].startswith(f"{builtins.QUESTIONS[part].name}: beside the fastest")
 
 
 @pytest.mark.nightly
@@ -82,28 +82,28 @@ def test_a_built_in_finds_what_its_peer_finds(lines, tmp_path, part):
 )
 def test_a_part_tells_its_figures(lines, tmp_path, benchmark, part, rows):
     place = ["--directory", tmp_path] if benchmark is BUILTIN else []
-    found = lines(*benchmark, "--only", part, *place)
-    assert all(line.startswith(row) for line, row in zip(found, rows, strict=benchmark is BUILTIN))
+    result = lines(*benchmark, "--only", part, *place)
+    assert all(line.startswith(row) for line, row in zip(result, rows, strict=benchmark is BUILTIN))
     if part == "kills":
-        assert " 0 " in found[0]
-        assert benchmark is ENSEMBLE or (" 0, 0 " in found[1] and " 0 " in found[2])
+        assert " 0 " in result[0]
+        assert benchmark is ENSEMBLE or (" 0, 0 " in result[1] and " 0 " in result[2])
     if rows is MEMBERS:
-        rmsd, rg = (float(word.rstrip(",")) for word in found[1].split() if "e-" in word)
+        rmsd, rg = (float(word.rstrip(",")) for word in result[1].split() if "e-" in word)
         assert rmsd < 1e-4 and rg < 1e-4
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("words", "told", "times"),
+    ("words", "message", "times"),
     [
         ("shuffle --pairs 2e4 --repeats 1", "million pairs/s", 4),
         ("stamps --frames 3e5", "300,000 frames on 2 ranks", 1),
         ("stamps --frames 3e5 --uneven --memory 4MB", "300,000 frames on 2 ranks", 1),
     ],
 )
-def test_a_benchmark_runs_at_a_small_size(words, told, times):
+def test_a_benchmark_runs_at_a_small_size(words, message, times):
     done = command("bench", *words.split(), timeout=100, code=0)
-    assert done.stdout.count(told) == times and ("bar: " in done.stdout or "shuffle" in words)
+    assert done.stdout.count(message) == times and ("bar: " in done.stdout or "shuffle" in words)
 
 
 @pytest.mark.nightly
@@ -114,11 +114,11 @@ def test_the_speed_of_mounted_files_is_told_beside_its_bar(tmp_path):
     if done.returncode and "cannot be mounted" in done.stderr:
         needs.skip("the right to mount a FUSE file system")
     assert done.returncode == 0, done.stderr
-    found = [line for line in done.stdout.splitlines() if "GB/s" in line]
+    result = [line for line in done.stdout.splitlines() if "GB/s" in line]
     assert sum("seconds a GB" in line for line in done.stdout.splitlines()) == 4
-    assert [line.split(",")[0] for line in found] == [".trr", ".dcd", ".nc", "a plain file that is in memory"]
-    assert all("(bar: ≥ 1)" in line for line in found[:3])
-    assert pytest.approx(0, abs=1e-9) != float(found[0].split("GB/s")[1].split()[0])
+    assert [line.split(",")[0] for line in result] == [".trr", ".dcd", ".nc", "a plain file that is in memory"]
+    assert all("(bar: ≥ 1)" in line for line in result[:3])
+    assert pytest.approx(0, abs=1e-9) != float(result[0].split("GB/s")[1].split()[0])
 
 
 def test_what_is_exact_is_in_its_bounds(lines):
@@ -158,12 +158,11 @@ def test_one_is_timed_in_all_phases(lines):
     [("rdf", PlainRdf, {"a": "name K"}, "g"), ("msd", PlainMsd, {"selection": "name K", "tau_max": 9}, "msd")],
 )
 def test_what_adds_up_nothing_gives_the_same_and_no_band(name, plain, parameters, column):
-    one, other = (
-        himach.run(make(**parameters), *sample("nanopore"), stop=80, cache="off", progress=False)[name]
-        for make in (load(name), plain)
+    item, other = (
+        himach.run(make(**parameters), *sample("nanopore"), stop=80, cache="off")[name] for make in (load(name), plain)
     )
-    np.testing.assert_array_equal(one[column], other[column])
-    assert np.isfinite(one[f"{column}_low"][1:]).any()
+    np.testing.assert_array_equal(item[column], other[column])
+    assert np.isfinite(item[f"{column}_low"][1:]).any()
     assert not np.isfinite(other[f"{column}_low"][1:]).any()
 
 
@@ -188,11 +187,11 @@ def test_frames_that_are_asked_for_are_those_that_are_marked(cache, tmp_path, mo
     monkeypatch.setattr(zazen, "STORED", 640)
     monkeypatch.setattr(zazen, "EXCEPTIONS", 50)
     frames = 3_000
-    held = zazen._cached(alone(), frames, cache, tmp_path)
+    cached = zazen._cached(alone(), frames, cache, tmp_path)
     native, alien = (np.zeros(-(-frames // 64), np.uint64) for _ in range(2))
-    held.mark(range(frames), native, alien)
+    cached.mark(range(frames), native, alien)
     numbers = np.random.default_rng(0).permutation(frames)
     for words, only in ((native, True), (native | alien, False)):
         marked = np.unpackbits(words.view(np.uint8), bitorder="little")[numbers].astype(bool)
         assert marked.sum() > 0
-        np.testing.assert_array_equal(held.holds(numbers, only), marked)
+        np.testing.assert_array_equal(cached.holds(numbers, only), marked)

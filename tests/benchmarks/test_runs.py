@@ -1,17 +1,23 @@
-"""The benchmarks of whole runs, with few frames: complete, and told beside their bars or their peers."""
+"""The benchmarks of whole runs, with few frames, beside their bars or peers; plans beside what was measured."""
 
 import json
+from pathlib import Path
 
 import MDAnalysis as mda
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from planning.made import record
 
+from himach.benchmarks.runs import planned, virtual
+from himach.benchmarks.runs.accuracy import accuracy
 from himach.benchmarks.runs.billion import main, write_dcd
 from himach.benchmarks.runs.published import points
 from himach.benchmarks.runs.scaling import Sweep
+from himach.benchmarks.runs.virtual import BLIND, CASES, FITTED, FRAMES, Lines
 from himach.cli.bench import bench
 from himach.errors import UsageError
+from himach.planning.model import ACCURACY
 
 
 def test_the_file_is_one_that_mdanalysis_reads(tmp_path):
@@ -27,9 +33,9 @@ def test_the_file_is_one_that_mdanalysis_reads(tmp_path):
 @pytest.mark.parametrize("only", ["dcd", "computed", "many"])
 def test_runs_are_complete(tmp_path, only, capfd):
     main(20_000, (only,), 2, 2, tmp_path)
-    said = capfd.readouterr().out
-    assert said.count("(bar:") == 3
-    (complete,) = [line for line in said.splitlines() if "complete" in line]
+    output = capfd.readouterr().out
+    assert output.count("(bar:") == 3
+    (complete,) = [line for line in output.splitlines() if "complete" in line]
     assert complete.split()[1] == "yes"
     assert list(tmp_path.iterdir()) == []
 
@@ -44,17 +50,17 @@ def test_a_trial_of_pairs(tmp_path, monkeypatch):
 
 
 def test_published_points_are_met_within_five_percent_or_told_why_not():
-    found = points()
-    assert len(found) == 12
-    for point in found:
+    result = points()
+    assert len(result) == 12
+    for point in result:
         assert point.how in ("predicted", "formula", "fitted", "open")
         assert point.reason
         if point.how == "open":
             assert "not published" in point.reason
         else:
             assert abs(point.error) < 0.05, point
-    assert [point.what for point in found if point.how == "predicted"] == ["FusionSim, 2 million nodes"]
-    zazen = next(point for point in found if "1e9 frames" in point.what)
+    assert [point.what for point in result if point.how == "predicted"] == ["FusionSim, 2 million nodes"]
+    zazen = next(point for point in result if "1e9 frames" in point.what)
     assert zazen.found[0] < zazen.published < zazen.found[1]
 
 
@@ -95,3 +101,89 @@ def test_no_such_benchmark(tmp_path):
     for _ in range(2):  # in one process
         with pytest.raises(UsageError, match=r"there is no benchmark 'rmds'.*did you mean 'rmsd'"):
             CliRunner().invoke(bench, ["peers", "--only", "rmds", "--out", str(tmp_path)], catch_exceptions=False)
+
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "plan.json"
+
+
+def lines_of(path, turns=1):
+    """Write what hosts would take whose ranks wait for nothing but 10 ms a frame, and an origin of 10 MB/s."""
+    lines = Lines(path)
+    for turn in range(turns):
+        lines.add({"turn": turn, "machine": {"network": 1e8, "latency": 1e-4, "origin": 1e7, "origin_at_once": 0.0}})
+        for hosts in (*FITTED, *BLIND):
+            runs = {
+                kind: record(
+                    *(FRAMES * hosts, hosts, hosts),
+                    cached=cached,
+                    startup=0.1,
+                    reduce=0.3 * hosts,
+                    read=1e-4,
+                    busy_part=0.01,
+                )
+                for kind, cached in (("first", False), ("second", True), ("lost", True))
+            }
+            result = {**runs, "stage": 0.1 + 0.1 * hosts}
+            if hosts in FITTED:
+                del result["lost"]
+            lines.add({"turn": turn, "hosts": hosts, "found": dict.fromkeys(CASES, result)})
+    lines.add({"rounds": 16, "machine": {"network": 1e6, "latency": 1e-4}, "seconds": [1.0, 1.1, 1.2]})
+    return lines
+
+
+def test_what_was_measured_is_predicted_from_and_not_measured_again(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(virtual, "Hosts", None)  # there is nothing to be measured
+    lines_of(tmp_path / "records", turns=2)
+    before = (tmp_path / "records").read_text()
+    monkeypatch.setattr(virtual, "ROUNDS", (16,))
+    planned.main(2, 2, (), False, 1, tmp_path / "records", tmp_path / "out", None)
+    assert (tmp_path / "records").read_text() == before
+    plan = json.loads((tmp_path / "out").read_text())
+    kinds = {row["kind"] for row in plan["rows"]}
+    assert kinds == {"first", "second", "stage", "lost", "shuffle", "rounds"}
+    assert plan["about"]["origin"] == 1e7
+    for row in plan["rows"]:
+        assert row["blind"] == (row["nodes"] in BLIND)
+        if row["kind"] in ("first", "second"):
+            assert row["predicted"] == pytest.approx(row["measured"], rel=0.03), row
+    printed = capsys.readouterr().out
+    assert "HeavyReduce, second, 16 hosts" in printed
+    assert "MISSED" in printed  # staging took what was made up
+
+
+def test_a_line_that_was_not_written_to_its_end_is_left_out_and_what_is_missing_is_measured(tmp_path, monkeypatch):
+    path = tmp_path / "records"
+    lines_of(path)
+    whole = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(whole[:3]) + whole[3][:40])
+    assert len(Lines(path).lines) == 3
+    requested = []
+
+    class Hosts:
+        def __init__(self, count, *_):
+            requested.append(count)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def call(self, ranks, function, names, *_):
+            requested.append((ranks, tuple(names)))
+            return {}
+
+        def forget_disks(self):
+            pass
+
+    monkeypatch.setattr(virtual, "Hosts", Hosts)
+    monkeypatch.setattr(virtual, "_trajectory", lambda place, topology, frames: place)
+    virtual.measure(Lines(path), CASES, 1, 1, False, float("inf"), tmp_path)
+    assert requested == [16, (4, CASES), (8, CASES), (16, CASES)]
+    assert len(Lines(path).lines) == 6
+
+
+def test_what_plans_say_of_their_error_is_what_was_measured():
+    known = accuracy(RESULTS)
+    for kind, observed in ACCURACY.items():
+        assert str(observed) == str(known[kind])

@@ -104,9 +104,9 @@ def first_line(folder: Path) -> str:
 @pytest.mark.parametrize("house", HOUSES[:-1])
 def test_a_folder_has_five_to_fifteen_files_or_says_why_not(house):
     counts = {name(folder): len(sources(folder)) for folder in folders(house)}
-    others = {folder: count for folder, count in counts.items() if not LEAST <= count <= MOST}
+    rest = {folder: count for folder, count in counts.items() if not LEAST <= count <= MOST}
     named = {folder: why for folder, why in OTHERS.items() if folder.split("/")[0] == house}
-    assert others.keys() == named.keys(), others
+    assert rest.keys() == named.keys(), rest
     assert [folder for folder, why in named.items() if not why or why not in first_line(ROOT / folder)] == []
     assert sum(counts.values()) > 5, "files are not found"
 

@@ -1,4 +1,4 @@
-"""The documentation: pages and names in them, links, options, what others are said to do."""
+"""The documentation: pages and names in them, links, options, the gallery, what others are said to do."""
 
 import importlib
 import inspect
@@ -13,6 +13,8 @@ import click
 import pytest
 from support import needs
 from support.ranks import clean_environment
+
+from himach.examples import BUILTINS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -61,16 +63,16 @@ MADE = ("docs/build", "docs/gallery_pages", "docs/plan-example")
 
 def exists(dotted: str) -> bool:
     """Tell whether a dotted name can be imported, module by module, and then attribute by attribute."""
-    found = importlib.import_module("himach")
+    result = importlib.import_module("himach")
     path = "himach"
     for part in dotted.split(".")[1:]:
         path += f".{part}"
-        if not hasattr(found, part):
+        if not hasattr(result, part):
             try:
                 importlib.import_module(path)
             except ImportError:
                 return False
-        found = getattr(found, part)
+        result = getattr(result, part)
     return True
 
 
@@ -97,8 +99,8 @@ def test_files_in_pages_are_there(page):
 def test_sentences_have_a_subject(page):
     """In all pages but the tutorial and the rows that are made of the first lines of files."""
     text = re.sub(r"^(### `|\| `[\w.]+`).*$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    found = HARD.findall(text) if page.name != "tutorial.md" else []
-    assert found == []
+    result = HARD.findall(text) if page.name != "tutorial.md" else []
+    assert result == []
 
 
 #: Parts of a page without sentences: its head, code, rows of tables, headings, comments.
@@ -176,11 +178,8 @@ def test_a_link_that_leads_nowhere_or_elsewhere_is_named(tmp_path, line, fault):
     assert check(tmp_path) == [fault]
 
 
-OTHERS_PAGES = Path(__file__).parents[2] / "docs" / "gallery" / "others"
-
-
 @pytest.mark.nightly
-@pytest.mark.parametrize("page", sorted(OTHERS_PAGES.glob("plot_*.py")), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", sorted((DOCS / "gallery" / "others").glob("plot_*.py")), ids=lambda page: page.stem)
 def test_ranks_give_what_the_package_gives_alone(page, tmp_path):
     needs.module(page.stem.removeprefix("plot_"))
     environment = {**clean_environment(), "MPLBACKEND": "agg", "HIMACH_CACHE": str(tmp_path / "cache")}
@@ -191,9 +190,8 @@ def test_ranks_give_what_the_package_gives_alone(page, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-OPTIONS_DOCS = Path(__file__).parents[2] / "docs"
-OPTIONS_PAGE = (OPTIONS_DOCS / "api.md").read_text(encoding="utf-8")
-BENCHMARKS = (OPTIONS_DOCS / "benchmarks.md").read_text(encoding="utf-8")
+OPTIONS_PAGE = (DOCS / "api.md").read_text(encoding="utf-8")
+BENCHMARKS = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
 SECTION = re.compile(r"^### (.*`himach .*)\n((?:(?!##).*\n)*)", re.MULTILINE)
 OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 
@@ -202,14 +200,14 @@ himach = importlib.import_module("himach.cli").himach
 
 def commands(group: click.Group, words: str) -> dict[str, click.Command]:
     """Return the commands of a group, and of groups in it, by the words by which they are called."""
-    found: dict[str, click.Command] = {}
+    result: dict[str, click.Command] = {}
     context = click.Context(group)
     for name, inner in ((name, group.get_command(context, name)) for name in group.list_commands(context)):
         if isinstance(inner, click.Group):
-            found |= commands(inner, f"{words} {name}")
+            result |= commands(inner, f"{words} {name}")
         elif not inner.hidden:
-            found[f"{words} {name}"] = inner
-    return found
+            result[f"{words} {name}"] = inner
+    return result
 
 
 _ALL = commands(himach, "himach")
@@ -221,34 +219,34 @@ COMMANDS = sorted(EVERY)
 
 def options(words: str) -> set[str]:
     """Return the options that the help of a command shows."""
-    params = [one for one in EVERY[words].params if isinstance(one, click.Option) and not one.hidden]
-    return {name for one in params for name in (*one.opts, *one.secondary_opts)}
+    params = [item for item in EVERY[words].params if isinstance(item, click.Option) and not item.hidden]
+    return {name for item in params for name in (*item.opts, *item.secondary_opts)}
 
 
-def told(words: str) -> set[str]:
+def documented(words: str) -> set[str]:
     """Return the options in the first column of a command's tables; in a group's, behind its row or before any."""
-    found: set[str] = set()
+    result: set[str] = set()
     ours = " ".join(words.split()[:2])
     for heading, text in SECTION.findall(OPTIONS_PAGE):
         mine = f"`{ours}`" in heading
         for cell in re.findall(r"^\| (`.*?`) \|", text, re.MULTILINE) if mine else []:
             named = re.match(r"`(himach \w+ \w+)", cell)
             mine = mine if named is None else named[1] == words or named[1] not in EVERY
-            found |= set(OPTION.findall(cell)) if mine else set()
-    return found
+            result |= set(OPTION.findall(cell)) if mine else set()
+    return result
 
 
 @pytest.mark.parametrize("words", COMMANDS)
 def test_a_command_is_told_with_all_its_options(words):
     assert re.search(rf"^\| `{words}\b", OPTIONS_PAGE, re.MULTILINE), f"{words} stands in no table"
-    assert options(words) - told(words) == set()
+    assert options(words) - documented(words) == set()
 
 
 def test_no_option_is_told_that_is_none():
     for heading, text in SECTION.findall(OPTIONS_PAGE):
-        known = {one for words in COMMANDS if f"`{' '.join(words.split()[:2])}`" in heading for one in options(words)}
+        known = {item for words in COMMANDS if f"`{' '.join(words.split()[:2])}`" in heading for item in options(words)}
         cells = re.findall(r"^\| (`.*?`) \|", text, re.MULTILINE)
-        assert {one for cell in cells for one in OPTION.findall(cell)} - known == set(), heading
+        assert {item for cell in cells for item in OPTION.findall(cell)} - known == set(), heading
 
 
 @pytest.mark.parametrize("words", BENCH)
@@ -269,7 +267,9 @@ def listing(directive: str, name: str, bare: str, members: str) -> list[str]:
         called = ""
         if callable(thing) and directive != "exception" and not (path == name and bare):
             signature = inspect.signature(thing)
-            plain = [one.replace(annotation=one.empty) for one in signature.parameters.values() if one.name != "self"]
+            plain = [
+                item.replace(annotation=item.empty) for item in signature.parameters.values() if item.name != "self"
+            ]
             called = str(signature.replace(parameters=plain, return_annotation=signature.empty))
         rows.append(
             f"| `{path.removeprefix('himach.')}{called}` | {inspect.getdoc(thing).splitlines()[0].replace('``', '`')} |"
@@ -279,6 +279,29 @@ def listing(directive: str, name: str, bare: str, members: str) -> list[str]:
 
 def test_the_page_lists_in_plain_text_what_docstrings_say_at_length():
     put = re.findall(r"^\.\. auto(\w+):: ([\w.]+)(\(\))?(?:\n   :members: (.*))?$", OPTIONS_PAGE, re.MULTILINE)
-    table = "\n".join(["| in `himach` | what it is |", "| --- | --- |", *(row for one in put for row in listing(*one))])
+    table = "\n".join(
+        ["| in `himach` | what it is |", "| --- | --- |", *(row for item in put for row in listing(*item))]
+    )
     assert len(put) > 25
     assert table in OPTIONS_PAGE, f"put this table into docs/api.md:\n\n{table}"
+
+
+def test_every_built_in_has_a_page():
+    pages = [path.read_text(encoding="utf-8") for path in (DOCS / "gallery" / "builtins").glob("plot_*.py")]
+    assert {name for page in pages for name in re.findall(r'load\("([\w-]+)"\)', page)} == set(BUILTINS)
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "gallery").glob("*/plot_*.py")), ids=lambda page: page.stem)
+def test_every_page_has_a_picture(page):
+    """The build takes what pyplot knows: a figure that result.plot() made by itself would be missing."""
+    text = page.read_text(encoding="utf-8")
+    assert "plt.subplots(" in text
+    assert "plot()" not in re.sub(r"``[^`]*``", "", text)
+
+
+def test_the_analyses_ported_in_the_pages_are_there():
+    section = (DOCS / "mdanalysis.md").read_text(encoding="utf-8").partition("## Side by side")[2]
+    ported = re.findall(r"^### (\w+)$", section, re.MULTILINE)
+    pages = [path.read_text(encoding="utf-8") for path in (DOCS / "gallery" / "ported").glob("plot_*_ported.py")]
+    assert len(ported) >= 4
+    assert sorted(page.splitlines()[1].partition(",")[0] for page in pages) == sorted(ported)
