@@ -57,15 +57,9 @@ def run_python(
 ) -> subprocess.CompletedProcess[str]:
     """Run ``python WORDS`` without input, and return its exit code and output."""
     return subprocess.run(
-        preload.Forked([sys.executable, *map(str, words)]),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        cwd=cwd,
-        env=environ or clean_environment(),
-        stdin=subprocess.DEVNULL,
-        check=check,
-    )
+        preload.Forked([sys.executable, *map(str, words)]), capture_output=True, text=True, timeout=timeout, cwd=cwd,
+        env=environ or clean_environment(), stdin=subprocess.DEVNULL, check=check,
+    )  # fmt: skip
 
 
 def himach(
@@ -81,15 +75,9 @@ def himach(
 def start_himach(*words: object, cwd: Path | None = None, **environ: str) -> subprocess.Popen[str]:
     """Start ``himach`` and return at once."""
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "himach", *map(str, words)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=cwd,
-        env=clean_environment(**environ),
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+        [sys.executable, "-P", "-m", "himach", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, cwd=cwd, env=clean_environment(**environ), stdin=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
 
 
 def write_analysis(

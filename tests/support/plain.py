@@ -150,15 +150,10 @@ def column(values):
 def make_frame(universe, timestep, position):
     """Return the frame that map() sees."""
     return Frame(
-        number=timestep.frame,
-        step=position,
-        time=timestep.time,
-        positions=timestep.positions,
-        box=timestep.dimensions,
+        number=timestep.frame, step=position, time=timestep.time, positions=timestep.positions, box=timestep.dimensions,
         velocities=timestep.velocities if timestep.has_velocities else None,
-        forces=timestep.forces if timestep.has_forces else None,
-        universe=universe,
-    )
+        forces=timestep.forces if timestep.has_forces else None, universe=universe,
+    )  # fmt: skip
 
 
 def spacing(times):

@@ -33,31 +33,13 @@ import numpy as np
 from himach.ranks.launch.preload import preload
 
 MODULES = (
-    "himach.checkpoint.reuse",
-    "himach.checkpoint.listing",
-    "himach.cli",
-    "himach.examples.common",
-    "himach.output.figures.drawer",
-    "himach.ranks.launch.pool",
-    "himach.output.directory",
-    "himach.output.figures.plots",
-    "himach.planning.plan",
-    "himach.report.files",
-    "himach.runner.outcome.estimates",
-    "himach.staging.stage",
-    "MDAnalysisTests.datafiles",
-    "matplotlib.backends.backend_agg",
-    "matplotlib.figure",
-    "hypothesis",
-    "numpy.ma",
-    "pytest",
-    "scipy.interpolate",
-    "scipy.optimize",
-    "scipy.sparse",
-    "scipy.spatial",
-    "scipy.special",
-    "scipy.stats",
-)
+    "himach.checkpoint.reuse", "himach.checkpoint.listing", "himach.cli", "himach.examples.common",
+    "himach.output.figures.drawer", "himach.ranks.launch.pool", "himach.output.directory",
+    "himach.output.figures.plots", "himach.planning.plan", "himach.report.files", "himach.runner.outcome.estimates",
+    "himach.staging.stage", "MDAnalysisTests.datafiles", "matplotlib.backends.backend_agg", "matplotlib.figure",
+    "hypothesis", "numpy.ma", "pytest", "scipy.interpolate", "scipy.optimize", "scipy.sparse", "scipy.spatial",
+    "scipy.special", "scipy.stats",
+)  # fmt: skip
 
 
 #: Variables that an interpreter or a library reads while it starts, or that tests look for in /proc: a process with

@@ -49,15 +49,9 @@ def mpiexec(
         start = [sys.executable, "-I", "-S", str(Path(__file__).with_name("attach.py")), Preloaded.path]
         command = [word for each in command for word in (start if each == sys.executable else [each])]
     done = subprocess.run(
-        [str(launcher), "-launcher", "fork", "-n", str(n), *command],
-        env=environ,
-        cwd=cwd,
-        timeout=timeout,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
+        [str(launcher), "-launcher", "fork", "-n", str(n), *command], env=environ, cwd=cwd, timeout=timeout,
+        capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
+    )  # fmt: skip
     assert code is None or done.returncode == code, f"exit code {done.returncode}\n{done.stderr}"
     return done
 

@@ -172,19 +172,13 @@ def world_of(rank: int, nodes: Sequence[str], groups: dict[Any, Group]) -> World
     leaders = ThreadComm(groups["leaders"], names.index(name)) if node.rank == 0 else None
     comm = ThreadComm(groups["all"], rank)
     return World(
-        comm=comm,
-        node=node,
-        leaders=leaders,
-        nodes=names,
-        name=name,
-        node_ranks=tuple(tuple(r for r, other in enumerate(nodes) if other == one) for one in names),
-        bor=lambda source, target: np.bitwise_or(target, source, out=target),
-        sum=add,
-        make_op=UserOp,
+        comm=comm, node=node, leaders=leaders, nodes=names, name=name,
+        node_ranks=tuple(tuple(r for r, other in enumerate(nodes) if other == one) for one in names), bor=lambda source,
+        target: np.bitwise_or(target, source, out=target), sum=add, make_op=UserOp,
         share_words=lambda n: SharedArray(node, n),
         make_counter=lambda: SharedCount(node.bcast(itertools.count() if node.rank == 0 else None)),
         await_message=lambda source, tag: len(comm.awaited(source, tag)[0]),
-    )
+    )  # fmt: skip
 
 
 def run_ranks(nodes: Sequence[str], function: Callable[[World], T]) -> list[T]:
