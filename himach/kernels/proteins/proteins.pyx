@@ -18,12 +18,13 @@ cdef extern from "proteins/dssp.h":
                     const float *box, uint8_t *states) nogil
 
 
-FLOATS, INTEGERS, FLAGS = np.dtype(np.float32), np.dtype(np.int64), np.dtype(np.bool_)
+cdef object ARRAY = np.ndarray, FLOATS = np.dtype(np.float32), INTEGERS = np.dtype(np.int64)
+cdef object FLAGS = np.dtype(np.bool_)
 
 
-cdef bint is_array(given, dtype, tuple shape):
+cdef bint is_array(given, dtype, int n_axes):
     """Tell whether an array can be taken as it is: conversions and their checks take longer than a small protein."""
-    return type(given) is np.ndarray and given.dtype is dtype and given.shape == shape and given.flags.c_contiguous
+    return type(given) is ARRAY and given.dtype is dtype and given.ndim == n_axes and given.flags.c_contiguous
 
 
 def dssp(backbone, chains=None, prolines=None, box=None):
@@ -73,10 +74,11 @@ def dssp(backbone, chains=None, prolines=None, box=None):
     >>> bytes(himach.kernels.dssp(helix)).decode()
     '-HHHHHHHHHH-'
     """
-    shape = (*getattr(backbone, "shape", ())[:1], 4, 3)
-    if not is_array(backbone, FLOATS, shape) or 4 * shape[0] > MAX_ATOMS:
-        backbone = as_backbone("backbone", backbone)
-    cdef const float[:, :, ::1] positions = backbone
+    cdef const float[:, :, ::1] positions
+    if is_array(backbone, FLOATS, 3):
+        positions = backbone
+    if positions is None or positions.shape[1] != 4 or positions.shape[2] != 3 or positions.shape[0] > MAX_ATOMS // 4:
+        positions = as_backbone("backbone", backbone)
     cdef Py_ssize_t n = positions.shape[0]
     cdef const int64_t[::1] numbers
     cdef const uint8_t[::1] flags
@@ -90,13 +92,22 @@ def dssp(backbone, chains=None, prolines=None, box=None):
     if n == 0:
         return found
     if chains is not None:
-        numbers = chains if is_array(chains, INTEGERS, (n,)) else as_numbers("chains", chains, n)
+        if is_array(chains, INTEGERS, 1):
+            numbers = chains
+        if numbers is None or numbers.shape[0] != n:
+            numbers = as_numbers("chains", chains, n)
         of_chain = &numbers[0]
     if prolines is not None:
-        flags = prolines if is_array(prolines, FLAGS, (n,)) else as_flags("prolines", prolines, n)
+        if is_array(prolines, FLAGS, 1):
+            flags = prolines
+        if flags is None or flags.shape[0] != n:
+            flags = as_flags("prolines", prolines, n)
         is_proline = &flags[0]
     if box is not None:
-        sizes = box if is_array(box, FLOATS, (6,)) else as_box(box)
+        if is_array(box, FLOATS, 1):
+            sizes = box
+        if sizes is None or sizes.shape[0] != 6:
+            sizes = as_box(box)
         sides = &sizes[0]
     with nogil:
         status = dssp_assign(&positions[0, 0, 0], of_chain, is_proline, n, sides, &states[0])
