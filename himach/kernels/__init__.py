@@ -21,21 +21,6 @@ from himach.kernels.search import contacts, histogram, neighbors, within
 from himach.kernels.surface import sasa
 
 __all__ = [
-    "centers",
-    "contacts",
-    "deviation_sums",
-    "dihedrals",
-    "dssp",
-    "gyration",
-    "histogram",
-    "move",
-    "neighbors",
-    "order_parameters",
-    "rmsd",
-    "rmsd_matrix",
-    "sasa",
-    "superposition",
-    "unwrap",
-    "within",
-    "wrap",
-]
+    "centers", "contacts", "deviation_sums", "dihedrals", "dssp", "gyration", "histogram", "move", "neighbors",
+    "order_parameters", "rmsd", "rmsd_matrix", "sasa", "superposition", "unwrap", "within", "wrap",
+]  # fmt: skip

@@ -1,24 +1,13 @@
 """Mistakes in the parameters of built-in analyses, and in what they are run on, are named before the first frame."""
 
 import pytest
-from MDAnalysisTests.datafiles import (
-    DCD,
-    DCD_TRICLINIC,
-    GRO,
-    GRO_MEMPROT,
-    PSF,
-    PSF_TRICLINIC,
-    TPR,
-    XTC,
-    XTC_MEMPROT,
-    Martini_membrane_gro,
-)
+from MDAnalysisTests import datafiles as data
 from support import plain
 
 import himach
 from himach.examples import load, sample
 
-ADK, WATER = (DCD, PSF), (XTC, GRO)
+ADK, WATER = (data.DCD, data.PSF), (data.XTC, data.GRO)
 ARGON, KCSA, MEMBRANE, NANOPORE, SPCE_WATER, VILLIN = map(
     sample, ("argon", "kcsa", "membrane", "nanopore", "water", "villin")
 )
@@ -57,20 +46,23 @@ REFUSED = {
     ],
     ("rmsd", ADK): [
         ({"reference": "none.pdb"}, "rmsd: reference 'none.pdb' is no file, nor the number of a frame"),
-        ({"reference": str(GRO), "selection": "protein"}, "has other atoms of selection: H1 of residue 1 where"),
-        ({"reference": str(GRO), "selection": "name OW O*"}, "atoms of selection 'name OW O[*]', the trajectory has 3"),
-        ({"reference": str(PSF)}, f"rmsd: reference '{PSF}'"),
+        ({"reference": str(data.GRO), "selection": "protein"}, "has other atoms of selection: H1 of residue 1 where"),
+        (
+            {"reference": str(data.GRO), "selection": "name OW O*"},
+            "atoms of selection 'name OW O[*]', the trajectory has 3",
+        ),
+        ({"reference": str(data.PSF)}, f"rmsd: reference '{data.PSF}'"),
         ({"fit": "name XX"}, "rmsd: parameter fit: 'name XX' selects none"),
         ({"groups": ["a=name CA", "a=name CB"]}, "rmsd: two groups are called 'a'"),
         ({"groups": ["rmsd=name CA"]}, "rmsd: a group cannot be called 'rmsd'"),
         ({"groups": ["core=nam CA"]}, "rmsd: parameter groups: 'nam CA' cannot be used as a selection"),
-        ({"groups": ["lid=resid 1:3"], "reference": str(XTC)}, f"rmsd: reference '{XTC}'"),
+        ({"groups": ["lid=resid 1:3"], "reference": str(data.XTC)}, f"rmsd: reference '{data.XTC}'"),
     ],
     ("rmsf", ADK): [
         ({"selection": "name XX"}, "rmsf: parameter selection: 'name XX' selects none"),
         ({"fit": "name XX"}, "rmsf: parameter fit: 'name XX' selects none"),
         ({"reference": "average"}, "rmsf: reference 'average' is no file"),
-        ({"reference": str(GRO), "selection": "protein"}, "has other atoms of selection"),
+        ({"reference": str(data.GRO), "selection": "protein"}, "has other atoms of selection"),
     ],
     ("sasa", VILLIN): [
         ({"selection": "resname XYZ"}, "parameter selection"),
@@ -126,10 +118,10 @@ REFUSED = {
         ({"carbons": "name C21"}, "none of the 14 carbons of 'name C21'.*united-atom"),
         ({"leaflets": "z", "headgroups": "resname DLPE and name P"}, "no atom of residue DLPC"),
     ],
-    ("lipid-order", (XTC_MEMPROT, GRO_MEMPROT)): [
+    ("lipid-order", (data.XTC_MEMPROT, data.GRO_MEMPROT)): [
         ({}, "the topology has no bonds"),
     ],
-    ("lipid-order", (Martini_membrane_gro, Martini_membrane_gro)): [
+    ("lipid-order", (data.Martini_membrane_gro, data.Martini_membrane_gro)): [
         ({}, "the topology has no bonds"),
     ],
     ("lipid-order", ADK): [
@@ -142,11 +134,11 @@ REFUSED = {
     ("dielectric", ADK): [
         ({}, "dielectric: the trajectory has no box"),
     ],
-    ("dielectric", (XTC, TPR)): [
+    ("dielectric", (data.XTC, data.TPR)): [
         ({"selection": "resname SOL NA+"}, r"the molecule of NA\+\d+ has a charge of 1 e"),
         ({"selection": "protein"}, "select whole neutral molecules"),
     ],
-    ("dielectric", (DCD_TRICLINIC, PSF_TRICLINIC)): [
+    ("dielectric", (data.DCD_TRICLINIC, data.PSF_TRICLINIC)): [
         ({"selection": "name OH2"}, "dielectric: what is selected of the molecule of"),
     ],
     ("dielectric", WATER): [

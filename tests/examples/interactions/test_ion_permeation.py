@@ -18,9 +18,8 @@ from himach.examples.interactions.ion_permeation import (
 
 KCSA = {"top": "index 110 246 382 518", "bottom": "index 59 195 331 467", "radius": 2.5}
 PORE = {"top": "resname GRA and prop z > 26", "bottom": "resname GRA and prop z < 20"}
-LETTERS = {BELOW: "b", FILTER: "f", ABOVE: "a", ELSEWHERE: "e"}
 
-regions = st.lists(st.sampled_from(list(LETTERS)), min_size=1, max_size=60)
+regions = st.lists(st.sampled_from([BELOW, FILTER, ABOVE, ELSEWHERE]), min_size=1, max_size=60)
 
 
 def passages_frame_by_frame(region):
