@@ -82,14 +82,15 @@ def test_superposition_against_mdanalysis(seed, n, weighed):
         np.testing.assert_allclose(rotation, expected, atol=1e-4)
 
 
-def ensemble(seed, count, n):
+def ensemble(seed, count, n, weighted=True):
     """Return structures (count, n, 3) and weights: some alike, some not, in a plane, on a line, and mirrored."""
     random = np.random.default_rng(seed)
     kinds = random.normal(0, 8, (3, n, 3)) * random.choice([(1, 1, 1), (1, 1, 0), (1, 0, 0)], 3)[:, np.newaxis]
     subset = kinds[random.integers(3, size=count)] + random.choice([0, 0.01, 1]) * random.normal(size=(count, n, 3))
     turns = np.linalg.qr(random.normal(size=(count, 3, 3)))[0]  # with reflections
     moved = subset @ turns + random.uniform(-50, 50, (count, 1, 3))
-    return moved.astype(np.float32), random.uniform(0.1, 20, n)
+    weights = random.uniform(0.1, 20, n)
+    return moved.astype(np.float32), weights if weighted else None
 
 
 def one_by_one(a, b, weights, superposition):
@@ -107,9 +108,8 @@ def unpacked(bits, count):
 @settings(max_examples=150, deadline=None)
 @given(seeds, st.integers(1, 40), st.integers(1, 11), st.integers(1, 300), st.booleans(), st.booleans())
 def test_each_pair_is_rmsd(seed, m, k, n, weighted, superposition):
-    structures, weights = ensemble(seed, m + k, n)
+    structures, weights = ensemble(seed, m + k, n, weighted)
     a, b = structures[:m], structures[m:]
-    weights = weights if weighted else None
     result = rmsd_matrix(a, b, None, weights, superposition)
     assert result.shape == (m, k)
     np.testing.assert_allclose(result, one_by_one(a, b, weights, superposition), rtol=1e-9, atol=2e-5)
@@ -118,8 +118,7 @@ def test_each_pair_is_rmsd(seed, m, k, n, weighted, superposition):
 @settings(max_examples=150, deadline=None)
 @given(seeds, st.integers(1, 40), st.integers(1, 300), st.booleans(), st.booleans())
 def test_parts_have_the_bits_of_the_whole(seed, m, n, weighted, superposition):
-    structures, weights = ensemble(seed, m, n)
-    weights = weights if weighted else None
+    structures, weights = ensemble(seed, m, n, weighted)
     whole = rmsd_matrix(structures, weights=weights, superposition=superposition)
     np.testing.assert_array_equal(whole, whole.T)
     assert (np.diagonal(whole) == 0).all()
@@ -130,9 +129,8 @@ def test_parts_have_the_bits_of_the_whole(seed, m, n, weighted, superposition):
 @settings(max_examples=200, deadline=None)
 @given(seeds, st.integers(1, 40), st.integers(1, 11), st.integers(1, 40), st.booleans(), st.booleans())
 def test_within_a_cutoff_is_a_deviation_within_it(seed, m, k, n, weighted, superposition):
-    structures, weights = ensemble(seed, m + k, n)
+    structures, weights = ensemble(seed, m + k, n, weighted)
     a, b = structures[:m], structures[m:]
-    weights = weights if weighted else None
     deviations = rmsd_matrix(a, b, None, weights, superposition)
     # Cutoffs that are deviations leave it to the last bit.
     for cutoff in [0, 1e-4, 0.5, 5, 50, *deviations.ravel()[:20]]:

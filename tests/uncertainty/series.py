@@ -16,24 +16,24 @@ def first_order(random, phi, n, series=None):
     return noise if series else noise[0]
 
 
-def inefficiency(values):
+def geyer(covariances):
     """Geyer's initial monotone sequence, lag by lag."""
-    n, mean = len(values), math.fsum(values) / len(values)
-    deviations = [value - mean for value in values]
-
-    def covariance(lag):
-        return math.fsum(deviations[i] * deviations[i + lag] for i in range(n - lag)) / n
-
-    if covariance(0) == 0:
-        return 1.0
     total, before = 0.0, math.inf
-    for m in range(n // 2):
-        pair = covariance(2 * m) + covariance(2 * m + 1)
+    for m in range(len(covariances) // 2):
+        pair = covariances[2 * m] + covariances[2 * m + 1]
         if pair <= 0:
             break
         before = min(before, pair)
         total += before
-    return max(1.0, 2 * total / covariance(0) - 1)
+    return max(1.0, 2 * total / covariances[0] - 1)
+
+
+def inefficiency(values):
+    """Return the inefficiency of a series."""
+    n, mean = len(values), math.fsum(values) / len(values)
+    deviations = [value - mean for value in values]
+    lags = [math.fsum(deviations[i] * deviations[i + lag] for i in range(n - lag)) / n for lag in range(n)]
+    return geyer(lags) if lags[0] else 1.0
 
 
 def curve_inefficiency(sums, weights):
@@ -46,11 +46,4 @@ def curve_inefficiency(sums, weights):
         variance = (deviations**2).sum()
         if variance > 0:
             pooled += [sum(deviations[i] * deviations[i + lag] for i in range(n - lag)) / variance for lag in range(n)]
-    total, before = 0.0, math.inf
-    for m in range(n // 2):
-        pair = pooled[2 * m] + pooled[2 * m + 1]
-        if pair <= 0:
-            break
-        before = min(before, pair)
-        total += before
-    return max(1.0, 2 * total / pooled[0] - 1)
+    return geyer(pooled)
