@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import pandas
     import xarray
 
-#: For each member of an ensemble, by name, its outcomes and its record.
-MemberOutcomes = Mapping[str, tuple[Sequence[Any], Mapping[str, Any]]]
+#: For each member of an ensemble, by name, its outcomes and its record, which may be unpacked when they are taken.
+MemberOutcomes = Mapping[str, Iterable[Any]]
 OF_ENSEMBLE = ("planning",)  # fields of a record that do not apply to members
 MOST_SHOWN = 4  # most parts in the one-line representation of a result
 
@@ -96,7 +96,7 @@ class Result:
         What finish() returned. Of a list of analyses: a dict of label -> outcome, in the order given; labels that come
         again get -2, -3. None on ranks other than 0.
     record
-        The record, as in run.json.
+        The record, as in run.json. Of an ensemble, ranks other than 0 lack what it says of members and their data.
     members
         Of an ensemble, the result of each member by its name: ``result.members["r1"]["rmsd"]`` is its table. A member
         that failed has none: asking for it says why. Empty in other runs.

@@ -6,7 +6,8 @@ import csv
 import glob
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ RESERVED = ("member", "group")
 MOST_NAMED = 5
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Member:
     """One simulation of an ensemble.
 
@@ -149,7 +150,7 @@ def _read_table(path: Path) -> list[Member]:
             rows = csv.DictReader(file, skipinitialspace=True)
             names = [name.strip() for name in rows.fieldnames or ()]
             rows.fieldnames = names
-            table = [
+            table: list[Any] = [
                 (rows.line_num, row) for row in rows if any(isinstance(x, str) and x.strip() for x in row.values())
             ]
     except OSError as error:
@@ -165,10 +166,9 @@ def _read_table(path: Path) -> list[Member]:
     if not table:
         raise UsageError(f"{path} has no members; each is a row below the names of the columns")
     metadata = {name: _numbers([row.get(name) or "" for _, row in table]) for name in names if _is_metadata(name)}
-    return [
-        _parse_member(path, line, row, {name: cells[index] for name, cells in metadata.items()})
-        for index, (line, row) in enumerate(table)
-    ]
+    for index, (line, row) in enumerate(table):  # in place, as there may be very many
+        table[index] = _parse_member(path, line, row, {name: cells[index] for name, cells in metadata.items()})
+    return table
 
 
 def _check_columns(path: Path, names: Sequence[str]) -> None:
@@ -196,7 +196,7 @@ def _parse_member(path: Path, line: int, row: dict[Any, Any], metadata: dict[str
         return Member(
             cells["name"],
             [_resolve_path(path, file.strip()) for file in cells["trajectory"].split(SEPARATOR) if file.strip()],
-            _resolve_path(path, cells["topology"]) if cells.get("topology") else None,
+            sys.intern(_resolve_path(path, cells["topology"])) if cells.get("topology") else None,
             cells.get("group") or None,
             **choice,
             metadata=metadata,
@@ -277,3 +277,16 @@ def _fill_pattern(topology: str | os.PathLike[str] | None, stars: Sequence[str])
         )
     values = iter(stars)
     return WILD.sub(lambda _: next(values), text)
+
+
+class Lazy(Sequence[Any]):
+    """Items that are made each time they are taken: together they would not fit in memory."""
+
+    def __init__(self, sources: Sequence[Any], make: Callable[[Any], Any]) -> None:
+        self._sources, self._make = sources, make
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._make(self._sources[at])

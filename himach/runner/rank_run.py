@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -55,7 +55,7 @@ class RankOutcome:
     outcomes: list[Any] | None  # one per analysis; None on other ranks
     record: Record
     last_stages: list[Analysis]  # the instances that made the outcomes, set up on this rank
-    members: Mapping[str, tuple[Sequence[Any], Mapping[str, Any]]] = field(default_factory=dict)
+    members: Mapping[str, Iterable[Any]] = field(default_factory=dict)  # by name, (outcomes, record)
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from himach.analysis import FRAME, TIME
-from himach.output.table import Table
+from himach.output.table import Role, Table
 
 #: Columns of an `Estimate`, the result of some analyses: its value and its limits.
 ESTIMATE = ("mean", "low", "high")
@@ -32,18 +32,19 @@ def column_roles(tables: Sequence[Table]) -> Roles:
     Figures are the values with intervals, or all values if none has one. Keys are x, and the labels before the first
     figure. Rows are a time series if ``time_ps`` is x or there is a ``frame``, unless each has limits: that is a curve.
     """
-    tables = [table for table in tables if table.rows] or tables
-    roles = {name: table.note(name).role for table in reversed(tables) for name in table}
-    names = list(dict.fromkeys(name for table in tables for name in table))
+    roles: dict[str, Role | None] = {}
+    means: set[str] = set()
+    for only_empty in (False, True):  # empty tables count only if all are
+        for table in () if roles else tables:
+            if only_empty or table.rows:
+                roles.update({name: table.note(name).role for name in table if name not in roles})
+                means.update(table.means)
+    names = list(roles)
     limits = {f"{name}{end}" for name in names for end in ("_low", "_high") if f"{name}_low" in names}
     estimated = set(ESTIMATE) <= set(names)
     limits |= set(ESTIMATE[1:]) if estimated else set()
     values = [name for name in names if roles[name] == "value" and name not in limits]
-    sure = [
-        name
-        for name in values
-        if f"{name}_low" in limits or (estimated and name == ESTIMATE[0]) or any(name in own.means for own in tables)
-    ]
+    sure = [name for name in values if f"{name}_low" in limits or (estimated and name == ESTIMATE[0]) or name in means]
     values = sure or values
     if not limits and (roles.get(TIME) == "x" or FRAME in names):
         return Roles(True, [], values, bool(sure))

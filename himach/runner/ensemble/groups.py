@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.errors import UsageError
-from himach.opening.member import Member
+from himach.opening.member import Lazy, Member
 from himach.output.table import Column, Note, Table
 from himach.runner.ensemble.columns import Roles, hashable_cells
 from himach.uncertainty import difference, holm, replicas
@@ -44,11 +44,11 @@ def group_positions(members: Sequence[Member]) -> dict[str, list[int]]:
 def group_table(members: Sequence[Member], tables: Sequence[Table], roles: Roles, level: float) -> Table | None:
     """Return the comparison of groups by a table's figures; None if no two members have a figure in the same row."""
     groups = group_positions(members)
-    tables = [tables[at] for positions in groups.values() for at in positions]
+    tables = Lazy([at for positions in groups.values() for at in positions], tables.__getitem__)
     bounds = np.cumsum([0, *map(len, groups.values())])
     spans = {group: slice(*bounds[i : i + 2]) for i, group in enumerate(groups)}
     if roles.values and not roles.in_time:
-        check_rows([table for table in tables if table.rows], roles)
+        check_rows(Lazy([at for at, table in enumerate(tables) if table.rows], tables.__getitem__), roles)
     keys, figures = member_values(tables, roles)
     counts = [np.isfinite(values).sum(axis=0).max(initial=0) for values in figures.values()]
     if max(counts, default=0) < min(2, len(tables)):
@@ -97,7 +97,8 @@ def check_rows(tables: Sequence[Table], roles: Roles) -> None:
 def member_values(tables: Sequence[Table], roles: Roles) -> tuple[dict[str, list[Any]], dict[str, Floats]]:
     """Return the keys of all rows, by column, and figures (members, rows); absent ones are `Note.absent` or nan."""
     if roles.in_time:
-        return {}, {name: np.array([[_mean(table, name)] for table in tables]) for name in roles.values}
+        means = np.array([[_mean(table, name) for name in roles.values] for table in tables])
+        return {}, {name: means[:, [i]] for i, name in enumerate(roles.values)}
     names, table_rows = _rows(tables, roles.keys)
     row_numbers = {row: i for i, row in enumerate(_all_rows(table_rows))}
     figures = {}

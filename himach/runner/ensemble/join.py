@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Container, Mapping, Sequence
+from functools import partial
 from itertools import chain, count
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from himach.errors import UsageError
-from himach.opening.member import Member
+from himach.opening.member import Lazy, Member
 from himach.output.parts import parts
 from himach.output.table import Note, Table
 from himach.runner.ensemble.columns import column_roles
@@ -19,20 +21,27 @@ from himach.runner.ensemble.groups import group_table
 MEMBER, GROUP = "member", "group"
 #: Suffix of a table's name for the table of its groups.
 GROUPS = "_groups"
+#: Cells of so many members are joined at a time.
+TOGETHER = 1000
 
 
 def join(label: str, members: Sequence[Member], outcomes: Sequence[Any], level: float | None) -> dict[str, Any]:
     """Return an analysis's outcome over an ensemble: members' tables concatenated, each with a table of groups."""
-    by_member = [dict(parts(outcome, label)) for outcome in outcomes]
+    lazily = Lazy(outcomes, lambda outcome: dict(parts(outcome, label)))
+    by_member = lazily if isinstance(outcomes, Lazy) else [*lazily]
     joint: dict[str, Any] = {}
-    all_names = dict.fromkeys(name for member_parts in by_member for name in member_parts)
-    for name in all_names:
-        present = [(member, things[name]) for member, things in zip(members, by_member, strict=True) if name in things]
-        owners, things = [member for member, _ in present], [thing for _, thing in present]
-        if all(isinstance(thing, bool | int | float | str | np.generic) for thing in things):
-            things = [Table({name: [thing]}) for thing in things]
-        if not all(isinstance(thing, Table) for thing in things):
-            joint.update({f"{name}-{member.name}": thing for member, thing in present})
+    places: dict[str, list[int]] = {}
+    kinds: dict[str, set[type]] = {}
+    for at, member_parts in enumerate(by_member):
+        for name, thing in member_parts.items():
+            places.setdefault(name, []).append(at)
+            kinds.setdefault(name, set()).add(type(thing))
+    for name, own in places.items():
+        owners, things = [members[at] for at in own], Lazy(Lazy(own, by_member.__getitem__), itemgetter(name))
+        if all(issubclass(kind, bool | int | float | str | np.generic) for kind in kinds[name]):
+            things = Lazy(things, partial(_table_of, name))
+        elif not all(issubclass(kind, Table) for kind in kinds[name]):
+            joint.update({f"{name}-{member.name}": thing for member, thing in zip(owners, things, strict=True)})
             continue
         joint[name] = _concatenate(owners, things, own_columns(members))
         try:
@@ -41,7 +50,7 @@ def join(label: str, members: Sequence[Member], outcomes: Sequence[Any], level: 
             warnings.warn(f"there is no {name}{GROUPS}: {error}", stacklevel=2)
             continue
         if groups is not None:
-            joint[_unused_name(f"{name}{GROUPS}", all_names)] = groups
+            joint[_unused_name(f"{name}{GROUPS}", places)] = groups
     return joint
 
 
@@ -53,28 +62,51 @@ def own_columns(members: Sequence[Member]) -> list[str]:
 
 def _concatenate(members: Sequence[Member], tables: Sequence[Table], extra: Sequence[str]) -> Table:
     """Return the concatenated tables, with columns that describe the members at the front."""
-    rows = [table.rows for table in tables]
-    names = dict.fromkeys(name for table in tables for name in table)
-    columns: dict[str, Any] = {MEMBER: _repeat([member.name for member in members], rows)}
-    for name in extra:
-        cells = [member.group if name == GROUP else member.metadata.get(name) for member in members]
-        # A table's own column keeps its name.
-        column = name if name == GROUP or name not in names else _unused_name(f"{MEMBER}_{name}", {**names, **columns})
-        columns[column] = _repeat(cells, rows)
+    rows: list[int] = []
+    cells: dict[str, list[tuple[Any, int]]] = {}  # with the number of rows; None where a member lacks the column
     units: dict[str, str] = {}
     notes: dict[str, Note] = {}
+    filled: set[str] = set()  # columns whose note is that of a table with rows
+    level = None
+    for table in tables:
+        cells.update({name: [(None, n) for n in rows] for name in table if name not in cells})
+        for name, own in cells.items():
+            own.append((table.get(name), table.rows))
+            if len(rows) % TOGETHER == TOGETHER - 1:
+                own[-TOGETHER:] = _merged(own[-TOGETHER:])
+        new = [name for name in table if name not in notes or (table.rows and name not in filled)]
+        notes.update({name: table.note(name) for name in new})
+        filled.update(table if table.rows else ())
+        units = table.units | units
+        level = table.level if level is None else level
+        rows.append(table.rows)
+    columns: dict[str, Any] = {MEMBER: _repeat([member.name for member in members], rows)}
+    for name in extra:
+        values = [member.group if name == GROUP else member.metadata.get(name) for member in members]
+        # A table's own column keeps its name.
+        column = name if name == GROUP or name not in cells else _unused_name(f"{MEMBER}_{name}", {**cells, **columns})
+        columns[column] = _repeat(values, rows)
     front = [*columns]
-    for name in names:
-        column = name if name not in front else _unused_name(name, {**names, **columns})
-        columns[column] = _column([table.get(name) for table in tables], rows)
-        units[column] = next((table.units[name] for table in tables if name in table.units), "")
-        present = [table for table in tables if name in table]
-        notes[column] = next((table for table in present if table.rows), present[0]).note(name)
+    renamed = {name: name if name not in front else _unused_name(name, {**cells, **columns}) for name in cells}
+    for name, column in renamed.items():
+        columns[column] = _column(*zip(*cells.pop(name), strict=True))
     joint = Table(columns)
-    joint.notes = notes
-    joint.units = {name: unit for name, unit in units.items() if unit}
-    joint.level = next((table.level for table in tables if table.level is not None), None)
+    joint.notes = {column: notes[name] for name, column in renamed.items()}
+    joint.units = {column: units[name] for name, column in renamed.items() if units.get(name)}
+    joint.level = level
     return joint
+
+
+def _table_of(name: str, value: Any) -> Table:
+    return Table({name: [value]})
+
+
+def _merged(cells: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
+    """Join arrays of one type: many small ones take several times the memory."""
+    types = {column.dtype if isinstance(column, np.ndarray) and n else None for column, n in cells}
+    if len(types) > 1 or None in types:
+        return cells
+    return [(np.concatenate([column for column, _ in cells]), sum(n for _, n in cells))]
 
 
 def _unused_name(name: str, taken: Container[str]) -> str:

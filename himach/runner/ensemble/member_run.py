@@ -1,4 +1,4 @@
-"""The run of one member: `MemberRunner`, and its result `MemberRun`; `write_features()`, for Markov models.
+"""The run of one member: `MemberRunner`, and its result `MemberRun`.
 
 `each_member()` distributes members: all ranks together run large ones, one rank each runs the others.
 """
@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import copy
-import io
 import pickle
 import sys
 import time
 import warnings
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,18 +20,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from himach.analysis import FRAME, TIME
 from himach.errors import AnalysisError, HimachError, StateError, TimeUpError, UsageError, as_himach
-from himach.files import write_bytes
 from himach.io.dataset.lookup import find, list_names, open_cache
 from himach.io.server.survey import ServedStore
 from himach.io.store.store import Store
 from himach.opening.member import Member
 from himach.opening.options import FramesRequest, Job
 from himach.output.claim import FOLDER, PAIRS
-from himach.output.names import lasting_name, unique_names
-from himach.output.parts import collect_tables
-from himach.output.table import Table
+from himach.output.features import write_features
+from himach.output.names import lasting_name
 from himach.planning.members import WORTH, large_members
 from himach.ranks.collective import Meeting, is_everywhere, on_first_rank, run_collectively
 from himach.ranks.communicator import Counter, World, alone
@@ -193,10 +191,12 @@ def _cached(world: World, job: FramesRequest, members: Sequence[Member]) -> list
     ]
 
 
-#: Folder in the run's output directory.
-FEATURES = "features"
 #: Fields of a member's record that the ensemble's record uses.
 RECORD_FIELDS = ("frames", "faulty", "reused", "assignment", "bytes", "pairs", "seconds", "dataset", "system")
+#: Phases whose times are summed over a rank's members.
+PHASES = ("zazen", "map", "shuffle", "reduce", "finish")
+#: Least number of members of which results are stored compressed, and most bytes of such a result.
+MANY, PACKED_BYTES = 1000, 1 << 16
 #: Check what map() changes in every member until one succeeds, then in every N-th: it costs as much as 100 frames.
 GUARDED = 10
 
@@ -214,6 +214,25 @@ class MemberRun:
     files: Sequence[str] = ()  # written by `write_features`
 
 
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """The result of a member's run until all are joined, compressed if there are very many."""
+
+    content: MemberRun | bytes
+    dictionary: bytes = b""  # the rank's first result: most bytes of others are in it
+    error: HimachError | None = None
+
+    def load(self) -> MemberRun:
+        """Return the result."""
+        run = self.content
+        unpack = zlib.decompressobj(zdict=self.dictionary).decompress
+        return run if isinstance(run, MemberRun) else pickle.loads(unpack(run))
+
+    def __iter__(self) -> Iterator[Any]:
+        run = self.load()
+        return iter((run.outcomes, run.record))  # as `himach.result.Members` takes them
+
+
 @dataclass
 class MemberRunner:
     """Runs members, each with its own copy of the analyses; an error concerns only its member."""
@@ -226,8 +245,10 @@ class MemberRunner:
     common: EnsembleContext  # what its members share on this rank
     travels: bool = False  # whether outcomes are gathered from several ranks
     has_full_record: bool = False  # whether a successful member has returned its whole record
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))  # of this rank's members
+    dictionary: bytes = b""  # see `StoredRun`
 
-    def run(self, world: World, at: int) -> MemberRun:
+    def run(self, world: World, at: int) -> StoredRun:
         """Run the member at position `at` on the ranks of `world`."""
         member, times = self.members[at], self.common.times
         folder = lasting_name(member.name)
@@ -237,11 +258,24 @@ class MemberRunner:
         times.busy += time.perf_counter() - wall_start
         times.cpu += time.process_time() - cpu_start
         if isinstance(result, HimachError):
-            return MemberRun(member.name, error=result)
+            return StoredRun(MemberRun(member.name, error=result), error=result)
         done, files = result
         record = {name: done.record[name] for name in RECORD_FIELDS}
-        warned, first, self.has_full_record = done.record["warnings"], not self.has_full_record, True
-        return MemberRun(member.name, done.outcomes or (), record, None, warned, done.record if first else None, files)
+        self.seconds = {name: seconds + record["seconds"][name] for name, seconds in self.seconds.items()}
+        full, self.has_full_record = None if self.has_full_record else done.record, True
+        return self._store(
+            MemberRun(member.name, done.outcomes or (), record, None, done.record["warnings"], full, files)
+        )
+
+    def _store(self, run: MemberRun) -> StoredRun:
+        """Compress a result where there are very many, unless it is large or, of a single rank, cannot be pickled."""
+        with suppress(Exception):
+            content = b"" if len(self.members) < MANY or run.full_record else pickle.dumps(run)
+            if 0 < len(content) < PACKED_BYTES:
+                self.dictionary = self.dictionary or content
+                packer = zlib.compressobj(1, zdict=self.dictionary)
+                return StoredRun(packer.compress(content) + packer.flush(), self.dictionary)
+        return StoredRun(run)
 
     def _run_member(self, world: World, member: Member, folder: str) -> tuple[RankOutcome, Sequence[str]]:
         """Run a member; `folder` names its files."""
@@ -302,32 +336,3 @@ def _check_picklable(outcomes: Sequence[Any] | None) -> None:
             f"its outcome cannot be sent to the first rank ({type(error).__name__}: {error}); return tables, arrays or "
             "plain values from finish()"
         ) from error
-
-
-def write_features(staged: Path, member: str, labels: Sequence[str], outcomes: Sequence[Any] | None) -> list[str]:
-    """Write a member's time series as ``features/TABLE/MEMBER.npz`` below `staged`; return the files."""
-    tables = {name.replace("/", "-"): table for name, table in collect_tables(labels, outcomes or []).items()}
-    files = []
-    for name, folder in zip(tables, unique_names(list(tables)), strict=True):
-        content = _content(tables[name])
-        if content is not None:
-            file = Path(FEATURES, folder, f"{member}.npz")
-            try:
-                (staged / file.parent).mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise HimachError(f"{staged / file} cannot be written ({error.strerror})") from None
-            write_bytes(staged / file, content)
-            files.append(file.as_posix())
-    return files
-
-
-def _content(table: Table) -> bytes | None:
-    """Return a table's time series as an .npz; None if it has no times, or no numbers besides them."""
-    columns = {name: cells for name, cells in table.items() if name not in (TIME, FRAME)}
-    names = [name for name, cells in columns.items() if isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf"]
-    if TIME not in table or not names:
-        return None
-    features = np.stack([np.asarray(table[name], np.float64) for name in names], axis=1)
-    buffer = io.BytesIO()
-    np.savez(buffer, X=features, time_ps=np.asarray(table[TIME], np.float64), columns=np.array(names))
-    return buffer.getvalue()

@@ -7,32 +7,46 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
+from typing import Any
 
 from himach.files import content_digest
 from himach.io.remote.url import absolute, public_name
-from himach.opening.member import Member
+from himach.opening.member import Lazy, Member
 from himach.opening.options import Job
 from himach.output.record import Record
 from himach.ranks.communicator import World
-from himach.runner.ensemble.member_run import MemberRun
+from himach.runner.ensemble.member_run import PHASES, StoredRun
 
 #: Fields of a member's record that concern this member alone.
 OF_MEMBERS = ("system", "planning", "uncertainty", "live", "files")
-#: Phases whose times are summed over a rank's members.
-PHASES = ("zazen", "map", "shuffle", "reduce", "finish")
+#: Fields of members' records whose counts are summed.
+SUMMED = ("frames", "faulty", "reused", "assignment", "bytes", "pairs", "dataset")
 
 
 def ensemble_record(
     world: World,
     job: Job,
     members: Sequence[Member],
-    runs: Sequence[MemberRun],
+    stored: Sequence[StoredRun],
     started: float,
     phases: Mapping[str, float],
 ) -> Record:
     """Return the record of a run in which at least one member succeeded. On the first rank."""
-    done = [run.record for run in runs if run.error is None]
-    first = next(run.full_record for run in runs if run.full_record is not None)
+    first: Mapping[str, Any] = {}
+    paths, reasons, errors = list[str](), dict[str, None](), list[str]()
+    totals: Record = {}
+    atoms, fingerprint = 0, hashlib.sha256()
+    for run in map(StoredRun.load, stored):
+        if run.error is not None:
+            errors.append(str(run.error))
+            continue
+        first, dataset = first or run.full_record or {}, run.record["dataset"]
+        fingerprint.update(("\n" * bool(paths) + str(dataset["fingerprint"])).encode())
+        paths += [dataset["path"]] if isinstance(dataset["path"], str) else dataset["path"]
+        atoms = max(atoms, dataset["atoms"])
+        reasons[run.record["reused"]["reason"]] = None
+        _add(totals, {name: run.record[name] for name in SUMMED})
     now = time.time()
     local = [datetime.fromtimestamp(second).astimezone() for second in (started, now)]
     start, end = (second.isoformat(timespec="milliseconds") for second in local)
@@ -42,43 +56,39 @@ def ensemble_record(
         **dict.fromkeys(("total", "whole"), now - started),
         **dict.fromkeys(("write", "draw"), 0.0),
     }
-    reasons = dict.fromkeys(record["reused"]["reason"] for record in done)
-
-    def sums(field: str, *kinds: str) -> dict[str, int]:
-        return {kind: sum(record[field][kind] for record in done) for kind in kinds}
-
     return {
         **{name: value for name, value in first.items() if name not in OF_MEMBERS},
         **job.recorded(),
         "trajectory": [public_name(path) for member in members for path in member.trajectories],
         "topology": None if job.topology is None else public_name(job.topology),
         "pairs_directory": None if job.pairs is None else str(job.pairs),
-        "dataset": _dataset([record["dataset"] for record in done]),
+        "dataset": Record(
+            path=paths, frames=totals["dataset"]["frames"], atoms=atoms, fingerprint=fingerprint.hexdigest()
+        ),
         "digests": {**first["digests"], **_topologies(members)},
-        "ensemble": [_member(member, run) for member, run in zip(members, runs, strict=True)],
-        "frames": sum(record["frames"] for record in done),
-        "faulty": sums("faulty", "damaged", "missing"),
-        "reused": {**sums("reused", "frames"), "reason": "; ".join(filter(None, list(reasons)[:3]))},
+        "ensemble": Lazy(range(len(members)), partial(_member, members, stored)),
+        "frames": totals["frames"],
+        "faulty": totals["faulty"],
+        "reused": {**totals["reused"], "reason": "; ".join(filter(None, list(reasons)[:3]))},
         "ranks": world.comm.size,
         "nodes": len(world.nodes),
-        "assignment": sums("assignment", "native", "alien", "residue"),
-        "bytes": sums("bytes", "cache", "origin", "shuffled"),
+        "assignment": totals["assignment"],
+        "bytes": totals["bytes"],
         "seconds": seconds,
-        "pairs": sum(record["pairs"] for record in done),
-        "errors": [str(run.error) for run in runs if run.error is not None],
+        "pairs": totals["pairs"],
+        "errors": errors,
         "date": start[:10],
         "times": {"start": start, "end": end},
     }
 
 
-def _dataset(datasets: Sequence[Record]) -> Record:
-    paths = [[data["path"]] if isinstance(data["path"], str) else data["path"] for data in datasets]
-    return Record(
-        path=[path for part in paths for path in part],
-        frames=sum(data["frames"] for data in datasets),
-        atoms=max(data["atoms"] for data in datasets),
-        fingerprint=hashlib.sha256("\n".join(str(data["fingerprint"]) for data in datasets).encode()).hexdigest(),
-    )
+def _add(totals: Record, record: Record) -> None:
+    """Add the counts of a record, at any depth."""
+    for name, value in record.items():
+        if isinstance(value, dict):
+            _add(totals.setdefault(name, {}), value)
+        elif isinstance(value, int):
+            totals[name] = totals.get(name, 0) + value
 
 
 def _topologies(members: Sequence[Member]) -> dict[str, str]:
@@ -87,7 +97,8 @@ def _topologies(members: Sequence[Member]) -> dict[str, str]:
     return {path: content_digest(path) for path in paths if os.path.isfile(path)}
 
 
-def _member(member: Member, run: MemberRun) -> Record:
+def _member(members: Sequence[Member], stored: Sequence[StoredRun], at: int) -> Record:
+    member, run = members[at], stored[at].load()
     record = Record(
         name=member.name,
         trajectory=[*map(public_name, member.trajectories)],

@@ -8,11 +8,12 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from himach.checkpoint.directory import PairsDirectory
 from himach.errors import UsageError
-from himach.opening.member import Member, read_members, truncate
+from himach.opening.member import Lazy, Member, read_members, truncate
 from himach.opening.node_store import open_store
 from himach.opening.options import Job
 from himach.output.record import Record
@@ -20,14 +21,15 @@ from himach.planning.observation import member_observation
 from himach.ranks.collective import on_first_rank
 from himach.ranks.communicator import World
 from himach.runner.ensemble.join import join
-from himach.runner.ensemble.member_run import MemberRun, MemberRunner, each_member
+from himach.runner.ensemble.member_run import MANY, PHASES, MemberRun, MemberRunner, StoredRun, each_member
 from himach.runner.ensemble.plot import EnsemblePlot
-from himach.runner.ensemble.record import PHASES, ensemble_record
+from himach.runner.ensemble.record import ensemble_record
 from himach.runner.outcome.methods_text import with_groups
 from himach.runner.outcome.place import LEVEL, OutcomePlace, outcome_place, units
 from himach.runner.rank_run import EnsembleContext, RankOutcome, stages
 
-Runs = Mapping[int, MemberRun]
+#: Fields of the record that grow with the members; other ranks than the first do not have them.
+OF_ALL_MEMBERS = frozenset({"ensemble", "trajectory", "dataset", "digests"})
 
 
 def perform(world: World, job: Job, ensemble: str | os.PathLike[str] | Sequence[Member], started: float) -> RankOutcome:
@@ -45,13 +47,14 @@ def perform(world: World, job: Job, ensemble: str | os.PathLike[str] | Sequence[
             common.times.began = time.time() - started
             runs = each_member(world, job, members, runner.run, place.quiet)
             planning = member_observation(world, common.times)
-            phases = {name: sum(run.record["seconds"][name] for run in runs.values() if run.record) for name in PHASES}
-            gathered = comm.gather((runs, phases))
+            gathered = comm.gather((runs, runner.seconds))
+            del runs  # the first rank has them twice now
             outcome = on_first_rank(comm, partial(_conclude, world, place, members, gathered, planning, started))
         finally:
             if directory is not None:
                 directory.release()
-    record = comm.bcast(None if outcome is None else outcome.record)
+    fields = {} if outcome is None else outcome.record
+    record = comm.bcast({name: value for name, value in fields.items() if name not in OF_ALL_MEMBERS})
     return outcome or RankOutcome(None, record, [EnsemblePlot() for _ in job.analyses])
 
 
@@ -70,55 +73,56 @@ def _conclude(
     world: World,
     place: OutcomePlace,
     members: Sequence[Member],
-    gathered: Sequence[tuple[Runs, Mapping[str, float]]],
+    gathered: Sequence[tuple[Mapping[int, StoredRun], Mapping[str, float]]],
     planning: Record,
     started: float,
 ) -> RankOutcome:
     """Join the members' outcomes and write them. On the first rank."""
     job = place.job
-    runs = [run for _, run in sorted((at, run) for own, _ in gathered for at, run in own.items())]
-    failed = [run.error for run in runs if run.error is not None]
-    if len(failed) == len(runs):
-        raise failed[0]
-    passed = [(member, run.outcomes) for member, run in zip(members, runs, strict=True) if run.error is None]
+    stored = [run for _, run in sorted(item for own, _ in gathered for item in own.items())]
+    runs = Lazy(stored, StoredRun.load)
+    passed = [at for at, run in enumerate(stored) if run.error is None]
+    if not passed and stored[0].error is not None:
+        raise stored[0].error
     _warn(members, runs, job.earlier)
     level = None if job.confidence == "off" else float(job.confidence or LEVEL)
-    owners = [member for member, _ in passed]
-    outcomes = [join(label, owners, [values[i] for _, values in passed], level) for i, label in enumerate(place.labels)]
+    owners = [members[at] for at in passed]
+    of_members = Lazy([stored[at] for at in passed], lambda run: run.load().outcomes)
+    by_label = {label: Lazy(of_members, itemgetter(i)) for i, label in enumerate(place.labels)}
+    few = len(members) < MANY
+    outcomes = [join(label, owners, [*own] if few else own, level) for label, own in by_label.items()]
     phases = {name: max(seconds[name] for _, seconds in gathered) for name in PHASES}
-    record = ensemble_record(world, job, members, runs, started, phases)
-    record = {
-        **record,
-        "warnings": list(place.warned),
-        "analyses": with_groups(record["analyses"], map(stages, job.analyses), level),
-        "units": units(place.labels, outcomes),
-        "planning": planning,
-    }
+    record = ensemble_record(world, job, members, stored, started, phases)
+    analyses = with_groups(record["analyses"], map(stages, job.analyses), level)
+    record |= {"warnings": list(place.warned), "analyses": analyses}
+    record |= {"units": units(place.labels, outcomes), "planning": planning}
     plots = [EnsemblePlot.of(owners, level) for _ in outcomes]
     if place.path is not None:
-        staged = [file for run in runs for file in run.files]
+        staged = [file for run in runs for file in run.files] if job.features else []
         record["files"] = place.write(plots, outcomes, record, staged)
-        if place.claim is not None and not failed:
+        if place.claim is not None and len(passed) == len(runs):
             shutil.rmtree(place.claim.pairs, ignore_errors=True)
-    return RankOutcome(
-        outcomes, record, list(plots), {run.name: (run.outcomes, run.record) for run in runs if run.error is None}
-    )
+    if job.drawer is None:  # the command line needs no members' records
+        record["ensemble"] = [*record["ensemble"]]
+    return RankOutcome(outcomes, record, list(plots), {members[at].name: stored[at] for at in passed})
 
 
 def _warn(members: Sequence[Member], runs: Sequence[MemberRun], earlier: Mapping[str, Any] | None) -> None:
     """Pass on members' warnings; warn of members with the same frames or with content other than in `earlier`."""
     warned_names: dict[str, list[str]] = {}
-    for run in runs:
-        for text in run.warned:
-            warned_names.setdefault(text, []).append(run.name)
     alike: dict[Any, list[str]] = {}
     fingerprints = {entry["name"]: entry.get("fingerprint") for entry in (earlier or {}).get("ensemble") or ()}
+    changed: list[str] = []
     for member, run in zip(members, runs, strict=True):
+        for text in run.warned:
+            warned_names.setdefault(text, []).append(member.name)
         if run.error is None:
             fingerprint = run.record["dataset"]["fingerprint"]
-            alike.setdefault((fingerprint, *member.choice.items()), []).append(run.name)
-            if fingerprints.get(run.name, fingerprint) != fingerprint:
-                warned_names.setdefault("the content is another than in the run that is repeated", []).append(run.name)
+            alike.setdefault((fingerprint, *member.choice.items()), []).append(member.name)
+            if fingerprints.get(member.name, fingerprint) != fingerprint:
+                changed.append(member.name)
+    if changed:
+        warned_names["the content is another than in the run that is repeated"] = changed
     for names in alike.values():
         if len(names) > 1:
             warned_names.setdefault(f"these are the same frames, and count as {len(names)} members", []).extend(names)

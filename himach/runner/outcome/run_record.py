@@ -197,11 +197,7 @@ def _class_file(cls: type[Analysis]) -> str | None:
 
 
 def _code_files(analyses: Sequence[Analysis]) -> tuple[list[str], list[str]]:
-    """Return the code files of analyses, and the import-path folders of these files.
-
-    These are the files that define analyses, files that were loaded from or below the folder of a script or package,
-    and the user's own modules elsewhere that these import.
-    """
+    """Return the code files of analyses, others of their folders, what these import elsewhere; and their folders."""
     classes = [getattr(type(analysis), "foreign", type(analysis)) for analysis in analyses]
     sources = [find_source(analysis).file for analysis in analyses]
     scripts = [file for file in sources if file is not None]

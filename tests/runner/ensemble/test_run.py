@@ -1,5 +1,6 @@
 """Runs over ensembles: members as alone, for any ranks, nodes and order; repeated."""
 
+import pickle
 import shutil
 from dataclasses import replace
 
@@ -14,7 +15,8 @@ import himach as package
 from himach.examples import load
 from himach.io.store.store import Store
 from himach.opening.options import Job
-from himach.runner.ensemble import member_run
+from himach.runner.ensemble import join, member_run
+from himach.runner.ensemble import run as ensemble_run
 
 JOB = Job(["any.xtc"], cache="off", analyses=[load("rmsd")()])
 
@@ -72,11 +74,26 @@ def test_three_ranks_leave_the_same_bytes(folder, ensemble_words, whole, tmp_pat
     assert [item["name"] for item in record["ensemble"]] == NAMES
 
 
+def test_very_many_members_leave_the_same_bytes(folder, whole, tmp_path, monkeypatch):
+    """Their results are stored compressed, and joined a few at a time."""
+    for module, name in ((ensemble_run, "MANY"), (member_run, "MANY"), (join, "TOGETHER")):
+        monkeypatch.setattr(module, name, 2)
+    analyses = ["rmsd", f"{folder}/analyses.py:Gyration", f"{folder}/analyses.py:Ends"]
+    result = package.run(analyses, ensemble=folder / "ensemble.csv", cache="off", out=tmp_path / "out")
+    same_files(whole, tmp_path / "out")
+    entries = record_in(whole)["ensemble"]
+    assert entries == record_in(tmp_path / "out")["ensemble"] == result.record["ensemble"]
+    stored = [run for run in result.members._outcomes.values() if isinstance(run.content, bytes)]
+    assert len(stored) == len(entries) - 1
+    assert all(len(run.content) < 0.7 * len(pickle.dumps(run.load())) for run in stored[1:])
+
+
 @pytest.mark.nightly
 def test_members_that_all_ranks_run_together_leave_the_same_bytes(folder, whole, tmp_path):
     (tmp_path / "ranks_ensemble.py").write_text(f"""
 import himach
-from himach.runner.ensemble import member_run
+from himach.runner.ensemble import join, member_run
+from himach.runner.ensemble import run as ensemble_run
 
 def test_together(monkeypatch):
     monkeypatch.setattr(member_run, "WORTH", 0)
