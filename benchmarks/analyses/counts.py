@@ -16,6 +16,7 @@ class Counts(himach.Analysis):
     """Count the frames of each of `keys` keys, the remainders of their numbers."""
 
     keys: int = 1000
+    caches = ("begun",)
 
     def map(self, frame):
         """Yield one for the frame's key."""
