@@ -39,6 +39,7 @@ class Claim:
         self.staged = self.folder / STAGED
         self.note = self.folder / "owned.json"
         self.pairs = self.folder / PAIRS
+        self.earlier_files: list[Any] = []  # those of the record that is there
         try:
             self._lock = Lock(self.folder / LOCK)
         except HeldError as error:
@@ -94,7 +95,7 @@ def prepare_out(out: str | os.PathLike[str], labels: Sequence[str] = (), force: 
         ) from None
     try:
         _check(out, labels)  # again, as no other run can change it now
-        _check_earlier(out, labels, force)
+        claim.earlier_files = _check_earlier(out, labels, force)
     except BaseException:
         claim.release()
         raise
@@ -114,16 +115,18 @@ def _check(out: Path, labels: Sequence[str]) -> None:
             raise UsageError(f"output directory {out}: {folder!r} in it is no directory; remove it, or name another")
 
 
-def _check_earlier(out: Path, labels: Sequence[str], force: bool) -> None:
-    """Raise UsageError, or warn if `force`, if the outcome of other analyses would be replaced."""
+def _check_earlier(out: Path, labels: Sequence[str], force: bool) -> list[Any]:
+    """Return the files of an earlier run; raise UsageError, or warn if `force`, if they are of other analyses."""
     record = find_record(out) or {}
+    files = record.get("files")
+    if not isinstance(files, list):
+        return []
     try:
         earlier = unique_labels([entry["name"] for entry in record["analyses"]])
     except (KeyError, TypeError):  # a record without analyses
-        return
-    files = record.get("files")
-    if not labels or earlier == list(labels) or not files or not isinstance(files, list):
-        return
+        return files
+    if not labels or earlier == list(labels) or not files:
+        return files
     items = f"what {', '.join(earlier)} left there ({', '.join(map(str, files))})"
     if not force:
         raise UsageError(
@@ -131,6 +134,7 @@ def _check_earlier(out: Path, labels: Sequence[str], force: bool) -> None:
             "by --force (force=True)"
         )
     warnings.warn(f"output directory {out}: {', '.join(labels)} replaces {items}", stacklevel=2)
+    return files
 
 
 def _may_be_folder(path: Path) -> bool:

@@ -23,7 +23,7 @@ from himach.analysis import Analysis
 from himach.errors import HimachError
 from himach.files import write_bytes
 from himach.output.cells import LongCells
-from himach.output.claim import RECORD, Claim, find_record, unique_folders
+from himach.output.claim import RECORD, Claim, unique_folders
 from himach.output.figures.drawer import Drawer
 from himach.output.figures.drawing_process import start_drawing
 from himach.output.figures.plots import render_plot, thin_tables
@@ -114,8 +114,7 @@ def _put_in_place(claim: Claim, files: Sequence[str], record: Record, errors: Se
     """Replace an earlier run's files by the staged ones: its record first, after a note of all files, ours last."""
     out = claim.out
     write_bytes(claim.staged / RECORD, record_pieces({**record, "errors": errors, "files": files}))
-    earlier = (find_record(out) or {}).get("files")
-    owned = [*(earlier if isinstance(earlier, list) else []), *_read_note(claim.note)]
+    owned = [*claim.earlier_files, *_read_note(claim.note)]
     write_bytes(claim.note, to_json([*owned, *files]))
     (out / RECORD).unlink(missing_ok=True)
     remove_listed(out, owned)
