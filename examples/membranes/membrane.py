@@ -138,12 +138,12 @@ class Membrane(himach.Analysis):
         return himach.Table(
             {
                 "lipid": himach.Column(np.array([index for index, *_ in rows], dtype=np.int64), role="label"),
-                "kind": [kind for _, kind, _ in rows],
-                "from": [NAMES[event.origin] for event in events],
-                "to": [NAMES[event.target] for event in events],
+                "kind": himach.Column([kind for _, kind, _ in rows], role="label"),
+                "from": himach.Column([NAMES[event.origin] for event in events], role="label"),
+                "to": himach.Column([NAMES[event.target] for event in events], role="label"),
                 "left_ps": himach.Column(times[[event.left for event in events]], "ps", role="label"),
                 "arrived_ps": himach.Column(times[[event.arrived for event in events]], "ps", role="label"),
-                "outcome": [event.outcome for event in events],
+                "outcome": himach.Column([event.outcome for event in events], role="label"),
             }
         )
 
