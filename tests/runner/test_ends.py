@@ -244,7 +244,7 @@ def test_ranks_that_hang_in_setup_hold_up_no_failure_of_another(script):
 
 @pytest.mark.slow
 def test_ranks_end_when_what_stands_between_them_and_mpiexec_is_killed(script):
-    run = MarkedRun(launch("mpiexec", 2, "run", script, *DATA, "-p", "what=time.sleep(60)"), script.parent)
+    run = MarkedRun(launch("mpiexec", 2, "run", script, *DATA, "-p", "what=time.sleep(600)"), script.parent)
     assert wait_until(lambda: len(processes_with(run.mark)) > 3, 30)
     time.sleep(3)
     for process in processes_with(run.mark):

@@ -51,7 +51,7 @@ class Probe(himach.Analysis):
             if self.what == "sleep":
                 import os, pathlib, time
                 pathlib.Path(os.environ["HIMACH_TEST_ASLEEP"]).touch()
-                time.sleep(60)
+                time.sleep(600)
         if self.what == "keep all":
             self.rg[frame.step] = frame.time
         if self.what != "silence":

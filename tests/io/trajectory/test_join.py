@@ -127,6 +127,11 @@ def test_files_with_dt_that_begin_with_the_same_frame(tmp_path, first):
         open_origin(paths, keywords={"dt": 2.0})
 
 
+def test_a_restart_with_dt_repeats_what_it_wrote_again(tmp_path):
+    paths = [make(tmp_path / "a.xtc", [0, 1, 2]), make(tmp_path / "b.xtc", [2, 3])]
+    assert times(open_origin(paths, keywords={"dt": 2.0})) == [0, 2, 4, 6, 8]
+
+
 def test_a_first_frame_that_cannot_be_read_is_told_of_where_it_is_wanted(tmp_path):
     paths = [make(tmp_path / "a.xtc", [0, 1, 2]), make(tmp_path / "b.xtc", [0, 1, 2])]
     content = bytearray(paths[1].read_bytes())

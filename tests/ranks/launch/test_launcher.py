@@ -93,7 +93,7 @@ def test_nothing_lies_in_shared_memory_afterwards(mark):
         "all = set().union(*comm.allgather(here))\n"
         "if comm.rank == 0: print(json.dumps(sorted(all)), flush=True)\n"
     )
-    killed = "comm.barrier()\nif comm.rank == 1: os.abort()\ntime.sleep(60)"
+    killed = "comm.barrier()\nif comm.rank == 1: os.abort()\ntime.sleep(600)"
     named = "from mpi4py import MPI\nMPI.Init()\ncomm = MPI.COMM_WORLD\n"  # names are there yet
     for connect, end in ((CONNECT, ""), (CONNECT, killed), (named, killed)):
         done = run(code + end, mark, 3, connect=connect)
@@ -104,7 +104,7 @@ def test_nothing_lies_in_shared_memory_afterwards(mark):
 
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM", "gone"])
 def test_ranks_end_with_their_launcher_and_with_who_started_it(mark, how):
-    process, line = start("os.write(1, b'%d\\n' % os.getpid())\ntime.sleep(60)", mark)
+    process, line = start("os.write(1, b'%d\\n' % os.getpid())\ntime.sleep(600)", mark)
     try:
         ranks = {int(process.stdout.readline()) for _ in range(2)}
         assert set(processes_with(mark)) == ranks | {process.pid}
@@ -131,7 +131,7 @@ def test_ranks_that_cannot_all_be_started_are_none(mark):
         "    return fork()\n"
         "os.fork = some\n"
     )
-    done = run("time.sleep(60)", mark, 4, before)
+    done = run("time.sleep(600)", mark, 4, before)
     assert done.returncode == 1
     assert "only 2 of 4 ranks could be started: Resource temporarily unavailable" in done.stderr
 

@@ -94,6 +94,7 @@ def test_nothing_is_left_of_a_run_that_is_killed_while_it_starts(mark, script, w
                 continue
         return sorted(found)
 
+    script.write_text(SCRIPT.replace("yield", "import time; time.sleep(600); yield"))  # longer than `mark` waits
     process = start_himach("run", script, *DATA, "-n", "2", "--cache", "off")
     assert wait_until(lambda: len(forked()) >= least, 30)
     os.kill(process.pid if who == "starter" else forked()[0], signal.SIGKILL)
