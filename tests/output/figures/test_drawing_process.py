@@ -18,7 +18,7 @@ from himach.output.figures import drawing_process
 pytestmark = pytest.mark.fresh  # a command that has Matplotlib already draws by itself
 DATA = ("--trajectory", sample("nanopore").trajectory, "--topology", sample("nanopore").topology)
 OWN = """
-import os, signal, sys, warnings
+import gc, os, signal, sys, warnings
 import himach
 import MDAnalysis as mda
 import numpy as np
@@ -47,7 +47,8 @@ class Here(himach.Analysis):
         return results[0]
 
     def plot(self, outcome, axes):
-        open(f"{self.way or 'plain'}.by", "a").write(f"{os.getpid()} {'MDAnalysis' in sys.modules}\\n")
+        facts = os.getpid(), "MDAnalysis" in sys.modules, gc.isenabled()
+        open(f"{self.way or 'plain'}.by", "a").write(" ".join(map(str, facts)) + "\\n")
         axes.plot(outcome["t"], scaled(np.array(outcome["x"])))
         axes.set_title(f"{self.words} {self.more}")
         if self.way == "group":
@@ -116,8 +117,9 @@ def test_what_the_process_cannot_draw_is_drawn_by_the_run(tmp_path, way, ranks):
     )
     drawers = [line.split() for line in (tmp_path / f"{way or 'plain'}.by").read_text().splitlines()]
     # The process does not import MDAnalysis; it is not asked where a style may have been set.
-    assert [imported for _, imported in drawers] == {"": ["False"], "style": ["True"]}.get(way, ["False", "True"])
-    assert len({process for process, _ in drawers}) == len(drawers)
+    assert [imported for _, imported, _ in drawers] == {"": ["False"], "style": ["True"]}.get(way, ["False", "True"])
+    assert len({process for process, *_ in drawers}) == len(drawers)
+    assert {collects for *_, collects in drawers} == {"True"}  # what is left of a plot goes before the next
     files = {path.name for path in (tmp_path / "out").iterdir()}
     assert ("Here.png" in files) == (way not in ("exception", "exit"))
     assert {"t.npy", "x.json", "run.json"} <= files
