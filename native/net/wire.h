@@ -259,5 +259,6 @@ typedef struct {
 
 _Static_assert(sizeof(wire_ack) == WIRE_ACK_BYTES && sizeof(wire_place) == WIRE_PLACE_BYTES, "there is no padding");
 _Static_assert(sizeof(wire_extent) == WIRE_EXTENT_BYTES && sizeof(wire_opened) == WIRE_OPENED_BYTES, "nor here");
+_Static_assert(WIRE_OPEN_HEAD == 32, "nor in the head of OPEN");
 
 #endif

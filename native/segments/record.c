@@ -8,7 +8,10 @@
 
 /* Headers of other versions are checked up to this length. */
 enum { MAX_FOREIGN_HEADER = 65536, COMMON_BYTES = offsetof(record_header, n_blocks) + sizeof(uint32_t) };
-_Static_assert(PREFIX_BYTES + COMMON_BYTES == 112, "there is no padding");
+_Static_assert(PREFIX_BYTES + COMMON_BYTES == RECORD_HEADER_BYTES, "there is no padding");
+_Static_assert(PREFIX_BYTES + offsetof(record_header, n_atoms) == RECORD_ATOMS_AT, "where others read it");
+_Static_assert(offsetof(index_entry, head_units) + sizeof(uint16_t) == ENTRY_BYTES - 4, "its checksum follows");
+_Static_assert(PREFIX_BYTES + sizeof(segment_key) <= SEGMENT_HEADER_BYTES && sizeof(segment_key) == 24, "as in files");
 
 /* --- Numbers ----------------------------------------------------------------------------------------------------- */
 

@@ -13,7 +13,7 @@ cdef extern from "molecules/fit.h":
     double fit_rmsd(const float *positions, const float *reference, const double *weights, size_t n,
                     int superpose) nogil
     void fit_rotation(const float *positions, const float *reference, const double *weights, size_t n,
-                          double *rotation, double *shift) nogil
+                      double *rotation, double *shift) nogil
     void fit_move(const float *positions, size_t n, const double *rotation, const double *shift, float *to) nogil
     void shape_gyration(const float *positions, const double *weights, size_t n, double *tensor) nogil
 

@@ -23,6 +23,7 @@ enum {
     NAME = WIRE_DIRECTORY
 };
 #define TOO_LONG UINT32_MAX
+_Static_assert(sizeof(bodhi_run) == 24, "runs lie in messages so");
 
 /* --- Directories ------------------------------------------------------------------------------------------------- */
 
