@@ -7,7 +7,7 @@ import glob
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -290,3 +290,6 @@ class Lazy(Sequence[Any]):
 
     def __getitem__(self, at: Any) -> Any:
         return self._make(self._sources[at])
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._make, self._sources)  # `Sequence` would take an IndexError of `make` for the end

@@ -60,7 +60,7 @@ class RunCommand:
         return self.run(world)[0]
 
     def run(self, world: World) -> tuple[str | None, Record | None]:
-        """Run as one of the ranks; return the summary line and, on rank 0, the record of the run."""
+        """Run as one of the ranks; return the summary line and, on rank 0, the run's record without its members."""
         with quiet_ranks(world.comm.rank, command=True):
             preload()
             from himach.output.summary import summary
@@ -86,7 +86,8 @@ class RunCommand:
             if world.comm.rank:
                 return None, None
             message = None if self.quiet or result.outcome is None else f"\n{summary(result.record, result.out)}"
-            return message, result.record
+            # Entries of members may load whole outcomes, whose classes a process that starts ranks may not know.
+            return message, {name: value for name, value in result.record.items() if name != "ensemble"}
 
     def _build(self, make: Callable[[], Job]) -> Job:
         """Make the job; if pairs may be kept, record which files are opened while modules are loaded."""

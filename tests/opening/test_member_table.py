@@ -6,7 +6,7 @@ import pytest
 
 import himach
 from himach import Member, UsageError
-from himach.opening.member import read_members
+from himach.opening.member import Lazy, read_members
 
 
 @pytest.fixture
@@ -199,3 +199,8 @@ def test_what_is_no_member_is_told(make, said):
     with pytest.raises(UsageError) as error:
         make()
     assert said in str(error.value)
+
+
+def test_an_error_of_a_lazy_item_does_not_end_a_loop():
+    with pytest.raises(IndexError):
+        list(Lazy(Lazy([0, 1], int), [5].__getitem__))

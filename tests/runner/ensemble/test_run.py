@@ -92,8 +92,7 @@ def test_very_many_members_leave_the_same_bytes(folder, whole, tmp_path, monkeyp
 def test_members_that_all_ranks_run_together_leave_the_same_bytes(folder, whole, tmp_path):
     (tmp_path / "ranks_ensemble.py").write_text(f"""
 import himach
-from himach.runner.ensemble import join, member_run
-from himach.runner.ensemble import run as ensemble_run
+from himach.runner.ensemble import member_run
 
 def test_together(monkeypatch):
     monkeypatch.setattr(member_run, "WORTH", 0)

@@ -86,6 +86,18 @@ def test_by_a_table_beside_a_member_that_is_there(tmp_path, top, script):
     assert [row.split(",")[:3] for row in rows] == [["a", "x", "12"], ["b", "x", "4"], ["c", "x", "6"]]
 
 
+def test_outcomes_of_classes_of_the_script_stay_on_the_ranks(tmp_path, top, script):
+    finish = "    def finish(self, results):\n        return {'x': himach.Table({'a': [1.0]}), 'own': type(self)()}\n"
+    script.write_text(f"{SCRIPT}\n{finish}")
+    with MadeUpEngine(made_up(5)) as first, MadeUpEngine(made_up(6)) as other:
+        table = tmp_path / "members.csv"
+        table.write_text(f"name,trajectory\na,{first.address}\nb,{other.address}\n")
+        words = ["follow", script, "--ensemble", table, "--topology", top, "-n", 2, "--out", tmp_path / "out"]
+        done = himach(*words)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "x.csv").read_text().splitlines() == ["member,a", "a,1.0", "b,1.0"]
+
+
 def test_stop_ends_all_engines(top):
     with MadeUpEngine(made_up(4000), rate=50) as first, MadeUpEngine(made_up(4000), rate=90) as other:
         result = package.follow(Emit(), ensemble=members_of({"a": first, "b": other}, top), stop=9, progress=False)
