@@ -139,7 +139,6 @@ def _map_and_reduce(run: RankRun) -> tuple[Passed, Mapping[str, int]]:
 
 
 def _work(run: RankRun, source: Source, display: Progress, meeting: Meeting) -> Work:
-
     def poll() -> None:
         meeting.poll()
         meeting.while_waiting()
