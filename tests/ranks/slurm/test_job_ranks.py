@@ -159,11 +159,11 @@ def test_an_interrupt_ends_the_run_and_the_job_stays(ranks, tmp_path):
 
 
 def test_the_key_is_nobody_elses(ranks, jobs):
+    assert found(ranks, "import os\nfound = 'HIMACH_JOINS' in os.environ") is False  # the job has begun
     (script,) = Path(jobs.environ["LAB"], "spool").glob(f"node*/job{job_of(ranks)}/slurm_script")
     assert script.stat().st_mode & 0o077 == 0
     key = re.search(r"HIMACH_JOINS='\S+ \d+ (\w{64})'", script.read_text())[1].encode()
     assert [path for path in Path("/proc").glob("[0-9]*/cmdline") if key in content_of(path)] == []
-    assert found(ranks, "import os\nfound = 'HIMACH_JOINS' in os.environ") is False
 
 
 def content_of(path: Path) -> bytes:
