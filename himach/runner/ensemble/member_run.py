@@ -268,10 +268,10 @@ class MemberRunner:
         )
 
     def _store(self, run: MemberRun) -> StoredRun:
-        """Compress a result where there are very many, unless it is large or, of a single rank, cannot be pickled."""
+        """Compress a result where there are very many, unless it is large or, of a single rank, cannot be unpickled."""
         with suppress(Exception):
             content = b"" if len(self.members) < MANY or run.full_record else pickle.dumps(run)
-            if 0 < len(content) < PACKED_BYTES:
+            if 0 < len(content) < PACKED_BYTES and pickle.loads(content):
                 self.dictionary = self.dictionary or content
                 packer = zlib.compressobj(1, zdict=self.dictionary)
                 return StoredRun(packer.compress(content) + packer.flush(), self.dictionary)

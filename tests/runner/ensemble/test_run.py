@@ -88,6 +88,26 @@ def test_very_many_members_leave_the_same_bytes(folder, whole, tmp_path, monkeyp
     assert all(len(run.content) < 0.7 * len(pickle.dumps(run.load())) for run in stored[1:])
 
 
+class Sealed(Exception):
+    """Can be pickled, and not be made from that."""
+
+    def __init__(self, first, second):
+        super().__init__(first)
+
+
+def test_results_that_cannot_be_unpickled_are_not_compressed(folder, monkeypatch):
+    class Sealing(package.Analysis):
+        def map(self, frame):
+            yield package.Row(number=frame.number)
+
+        def finish(self, results):
+            return {"sealed": Sealed(self.member, 1)}
+
+    monkeypatch.setattr(member_run, "MANY", 2)
+    result = package.run(Sealing(), ensemble=members_in(folder), cache="off", stop=2)
+    assert {name: value.args[0] for name, value in result.outcome.items()} == {f"sealed-{name}": name for name in NAMES}
+
+
 @pytest.mark.nightly
 def test_members_that_all_ranks_run_together_leave_the_same_bytes(folder, whole, tmp_path):
     (tmp_path / "ranks_ensemble.py").write_text(f"""
