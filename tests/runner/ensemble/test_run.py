@@ -88,7 +88,7 @@ def test_very_many_members_leave_the_same_bytes(folder, whole, tmp_path, monkeyp
     assert all(len(run.content) < 0.7 * len(pickle.dumps(run.load())) for run in stored[1:])
 
 
-class Sealed(Exception):
+class SealedError(Exception):
     """Can be pickled, and not be made from that."""
 
     def __init__(self, first, second):
@@ -101,7 +101,7 @@ def test_results_that_cannot_be_unpickled_are_not_compressed(folder, monkeypatch
             yield package.Row(number=frame.number)
 
         def finish(self, results):
-            return {"sealed": Sealed(self.member, 1)}
+            return {"sealed": SealedError(self.member, 1)}
 
     monkeypatch.setattr(member_run, "MANY", 2)
     result = package.run(Sealing(), ensemble=members_in(folder), cache="off", stop=2)
