@@ -22,9 +22,6 @@ from ..frame_sources import OriginTests, write_files
 from ..trajectory.foreign import minimal_topology, read_frames
 from ..trajectory.h5md.trees import BASE, KINDS, tree, write
 
-h5py = needs.module("h5py")
-zarr = needs.module("zarr")
-
 
 class TestFilesByUrl(OriginTests):
     tolerance = 1e-4
@@ -36,9 +33,10 @@ class TestFilesByUrl(OriginTests):
 
 def put(path, content=None, *sizes, **how):
     """Write a file, or a directory whose metadata tell its arrays."""
+    module = needs.module("h5py" if path.suffix == ".h5md" else "zarr")
     write(path, content or tree(), *sizes, **how)
     if path.suffix != ".h5md":
-        zarr.consolidate_metadata(str(path))
+        module.consolidate_metadata(str(path))
     return path
 
 
@@ -85,7 +83,7 @@ def test_runs(web, tmp_path, name):
 
 def test_no_more_is_asked_for_than_frames_take(web):
     content = tree(40, 50_000)
-    path = write(web.folder / "a.h5md", content, 1, 50_000)
+    path = put(web.folder / "a.h5md", content, 1, 50_000)
     expected = read_frames(open_origin([path]))
     origin = open_origin([web.url("a.h5md")])
     opened = web.sent["a.h5md"]
@@ -97,7 +95,7 @@ def test_no_more_is_asked_for_than_frames_take(web):
 
 
 def test_a_server_that_fails_is_named(web):
-    write(web.folder / "a.h5md", tree(40, 5000), 1, 5000)
+    put(web.folder / "a.h5md", tree(40, 5000), 1, 5000)
     origin = open_origin([web.url("a.h5md")])
     web.fault = lambda number, place: "404"
     with pytest.raises(TrajectoryError, match=r"frame 30 .*there is no such file \(the server says 404\)"):
@@ -106,7 +104,7 @@ def test_a_server_that_fails_is_named(web):
 
 def test_objects_of_h5py_that_another_thread_would_collect_hang_no_read(web, tmp_path):
     """The thread that answers collects while h5py, which has its lock, waits for the answer."""
-    path = write(web.folder / "a.h5md", tree(40, 5000), 1, 5000)
+    path = put(web.folder / "a.h5md", tree(40, 5000), 1, 5000)
 
     def collect(number, place):
         loop = groups[-1:]
@@ -116,7 +114,7 @@ def test_objects_of_h5py_that_another_thread_would_collect_hang_no_read(web, tmp
         return ""
 
     expected = read_frames(open_origin([path]))
-    groups = [h5py.File(path, "r")["particles"] for _ in range(100)]
+    groups = [needs.module("h5py").File(path, "r")["particles"] for _ in range(100)]
     web.fault = collect
     assert read_frames(open_origin([web.url("a.h5md")])) == expected
     assert len(groups) < 100 and gc.isenabled()
@@ -124,9 +122,9 @@ def test_objects_of_h5py_that_another_thread_would_collect_hang_no_read(web, tmp
 
 
 def test_an_hdf5_file_that_changes_or_is_none_is_told(web):
-    path = write(web.folder / "a.h5md", tree(40, 5000), 1, 5000)
+    path = put(web.folder / "a.h5md", tree(40, 5000), 1, 5000)
     origin = open_origin([web.url("a.h5md")])
-    write(path, tree(41, 5000), 1, 5000)
+    put(path, tree(41, 5000), 1, 5000)
     with pytest.raises((TrajectoryError, UsageError), match="has changed since it was opened"):
         read_frames(origin)
     (web.folder / "b.h5md").write_bytes(b"no HDF5 at all" * 100)
@@ -171,6 +169,7 @@ def test_a_changed_directory_is_another_trajectory(web):
 
 
 def test_what_cannot_be_read_is_named(web):
+    needs.module("zarr")
     write(web.folder / "plain.3.zarr", tree())
     with pytest.raises(
         TrajectoryError, match=r"plain\.3\.zarr tells nowhere which arrays it has.*consolidate_metadata"
