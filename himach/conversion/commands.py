@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from himach.conversion.options import ConvertOptions
+from himach.ranks.communicator import World
 from himach.ranks.launch.preload import preload
 from himach.ranks.process_exit import promised_rank
 from himach.ranks.quiet import quiet_ranks
-
-if TYPE_CHECKING:
-    from himach.ranks.communicator import World
 
 
 @dataclass(frozen=True)

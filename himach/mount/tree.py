@@ -1,12 +1,16 @@
-"""Folders and files of a mount: `Tree` finds them by path, with sizes known without reading frames."""
+"""Folders and files of a mount: `Tree` finds them by path, with sizes known without reading frames.
+
+A dataset named by a path appears at that path below the mount, so that ``DIR/NAME`` works for any name.
+"""
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -14,7 +18,6 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from himach.errors import HimachError
 from himach.formats.layout import Content, FileLayout
 from himach.io.trajectory.formats import FORMATS
-from himach.mount.names import datasets_by_path
 
 if TYPE_CHECKING:
     from himach.mount.stores import Facts, StoreDatasets
@@ -28,6 +31,9 @@ LAYOUTS = {f"trajectory{item.suffixes[0]}": item.layout for item in FORMATS.valu
 TTL_SECONDS = 2.0  # validity of an answer
 RENEWAL_SECONDS = 0.5  # longest wait for a new answer if there is an old one
 FIRST_SECONDS = 10.0  # longest wait for the first answer
+MAX_NAME_BYTES = 255  # of a part of a path
+#: Prefixes of the files in a dataset's folder, which folders may not have.
+TAKEN = ("trajectory.", "topology.")
 
 Path = tuple[str, ...]
 T = TypeVar("T")
@@ -160,3 +166,36 @@ def list_files(facts: Facts) -> list[File]:
     sizes = [(name, layout.size) for name, layout in layouts if layout.possible]
     sizes += [(f"topology{suffix}", size) for suffix, size in facts.topologies.items()]
     return [File(facts, name, size, facts.changed) for name, size in sizes]
+
+
+def dataset_path(name: str) -> tuple[str, ...]:
+    """Return the parts of a dataset's path: those of its name, escaped by ``%`` where they are no valid file names."""
+    return tuple(map(_part, name.removeprefix("/").split("/")))
+
+
+def datasets_by_path(names: Iterable[str]) -> dict[tuple[str, ...], str]:
+    """Return datasets by path; a file's path that collides with a given name has ``%2F`` for its first slash."""
+    places: dict[tuple[str, ...], str] = {}
+    for name in sorted(names, key=lambda name: (name.startswith("/"), name)):
+        path = dataset_path(name)
+        if path in places:
+            path = ("%2F" + path[0], *path[1:])
+        places[path] = name
+    return places
+
+
+def _part(part: str) -> str:
+    part = part.replace("%", "%25")
+    if not part.strip("."):  # "", "." and ".."
+        return part.replace(".", "%2E") or "%"
+    if part.startswith(TAKEN):
+        part = f"%{ord(part[0]):02X}{part[1:]}"
+    try:
+        encoded = part.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # not encodable as a file name: needs a substitute
+        part = part.encode("utf-8", "replace").decode() + f"%{hashlib.sha256(repr(part).encode()).hexdigest()[:16]}"
+        encoded = part.encode()
+    if len(encoded) <= MAX_NAME_BYTES:
+        return part
+    digest = hashlib.sha256(encoded).hexdigest()[:16]
+    return f"{encoded[: MAX_NAME_BYTES - 17].decode('utf-8', 'ignore')}%{digest}"

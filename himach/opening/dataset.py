@@ -30,6 +30,7 @@ from himach.io.dataset.lookup import (
     find,
     list_names,
     load_attached,
+    open_cache,
     read_frames,
     reopen_origin,
 )
@@ -40,24 +41,23 @@ from himach.io.remote.byte_file import ask_again, close_mirrors, exists
 from himach.io.remote.copies import keep_in
 from himach.io.server.survey import ServedStore
 from himach.io.store.cached_frames import CachedFrames
-from himach.io.store.store import Store, StoreError
+from himach.io.store.quota import set_chosen_quota
+from himach.io.store.store import Dataset, Store, StoreError, StoreNotFoundError
 from himach.io.trajectory.index.xdr_index import XdrIndex
 from himach.io.trajectory.join import FilePart
 from himach.io.trajectory.origin import Origin, open_origin
 from himach.io.universe.topology import load_topology
 from himach.opening.memory_frames import MemoryFrames
-from himach.opening.node_store import open_generation, open_store, own_dataset
 from himach.opening.offline_origin import offline_origin
 from himach.opening.options import DatasetRequest, FramesRequest
 from himach.opening.shared_index import NodeBytes, attach_columns, free, mark_shared, walk_together
 from himach.opening.universe_input import UniverseInput
 from himach.ranks.collective import on_first_rank, run_collectively, warn_once
-from himach.ranks.communicator import World, alone
+from himach.ranks.communicator import Communicator, World, alone, node_name
 from himach.selection import Selected
 
 if TYPE_CHECKING:
     from MDAnalysis.core.topology import Topology
-
 
 #: A remote file is copied whole if a run reads more than one in this many frames.
 WHOLE_FILE_RATIO = 4
@@ -406,3 +406,33 @@ class FramesAhead:
         if self._closing is not None:
             self._closing()
         self._source = self._closing = None
+
+
+def open_store(comm: Communicator, choice: str) -> tuple[Store | ServedStore | None, int]:
+    """Open the chosen store; return it and its quota in bytes, 0 if it keeps nothing (collective)."""
+    if choice == "off":
+        return None, 0
+    location = f" (node {node_name()})" if comm.size > 1 else ""
+    store, reason = run_collectively(comm, partial(open_cache, choice))
+    warn_once(comm, [reason + location] if reason else [])
+    # The store may be absent or another user's, and the disk may have no room for a segment.
+    quota, reason = run_collectively(comm, lambda: set_chosen_quota(store) if isinstance(store, Store) else (0, ""))
+    warn_once(comm, [reason + location] if reason else [])
+    return store, quota
+
+
+def open_generation(
+    store: Store | ServedStore | None, name: str, generation: bytes, create: bool
+) -> tuple[CachedFrames | None, str]:
+    """Open a dataset of a store; return it and the reason of a failure, "" if it does not exist."""
+    try:
+        return None if store is None else store.dataset(name, generation, create=create), ""
+    except StoreNotFoundError:
+        return None, ""
+    except StoreError as error:
+        return None, str(error)
+
+
+def own_dataset(cached: CachedFrames | None) -> Dataset | None:
+    """Return this user's own dataset, the only kind whose attached parsed topologies are used; else None."""
+    return cached if isinstance(cached, Dataset) else None

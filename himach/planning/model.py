@@ -7,7 +7,9 @@ known error of predictions. An unknown lies between two bounds; the total is in 
 
 from __future__ import annotations
 
+import heapq
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -16,7 +18,6 @@ import numpy as np
 from himach.planning import closed_forms as forms
 from himach.planning.costs import MIXED, PHASES, Costs, Reading, evaluate
 from himach.planning.machine import Machine
-from himach.planning.members import busiest
 
 #: A run that reads from the origin, a run that reads from caches, and `himach stage`.
 Kind = Literal["first", "second", "stage"]
@@ -37,6 +38,12 @@ PAIR_FRACTION = 0.01
 MEMORY_PART = 4
 #: Maximum error of predictions from one record for other numbers of nodes, rounded up: 16 to 58 % were measured.
 LOOSE = 0.6
+#: A member is large above 1 / LARGE of a rank's even share; smaller ones even each other out.
+LARGE = 4
+#: Bytes of a trajectory above which it is worth synchronising all ranks.
+WORTH = 32 << 20
+#: Maximum members that are counted one by one.
+COUNTED = 100_000
 #: Minimum different numbers of nodes in the records for which `ACCURACY` holds.
 RECORDED_NODES = 3
 
@@ -302,3 +309,31 @@ class _Model:
     def _tail(self, seconds: float) -> float:
         """Return the delay of a node's last rank after the mean; zero for members, whose busiest rank is counted."""
         return 0.0 if self.costs.members else forms.tail_seconds(int(self.frames), self.per_node, seconds)
+
+
+def large_members(sizes: Sequence[float], ranks: int, worth: float = WORTH) -> list[int]:
+    """Return the positions of the members that all ranks run together, given their bytes."""
+    least = max(worth, sum(sizes) / (LARGE * ranks))
+    return [index for index, size in enumerate(sizes) if size > least and ranks > 1]
+
+
+def busiest(frames: Sequence[int], frame_bytes: float, ranks: int, total: int) -> float:
+    """Return the frames of the busiest rank, for members of `frames` frames each, repeated or cut to `total` frames.
+
+    Ranks take members from a queue, the largest first: list scheduling of Graham, SIAM J. Appl. Math. 17, 416 (1969).
+    """
+    times, remaining = divmod(total, sum(frames))
+    if times * len(frames) > COUNTED:
+        return total / ranks + (1 - 1 / ranks) * min(max(frames), total / ranks / LARGE)  # the bound
+    counts = list(frames) * times
+    for count in frames:
+        if remaining > 0:
+            counts.append(min(count, remaining))
+            remaining -= count
+    large = large_members([count * frame_bytes for count in counts], ranks)
+    alone = set(range(len(counts))).difference(large)
+    single = sorted((counts[index] for index in alone), reverse=True)
+    loads = [0] * min(ranks, len(single))
+    for count in single:
+        heapq.heapreplace(loads, loads[0] + count)
+    return sum(counts[index] for index in large) / ranks + max(loads, default=0)

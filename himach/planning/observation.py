@@ -10,7 +10,7 @@ import resource
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +20,7 @@ from himach.engine.reducing import SHARD_GROUPS
 from himach.output.record import Record
 from himach.ranks.collective import on_first_rank
 from himach.ranks.communicator import World
-
-if TYPE_CHECKING:
-    from himach.zazen.node_frames import Share
+from himach.zazen.node_frames import Share
 
 #: Maximum ranks listed; of more, this many at even distances, including the first and the last.
 MAX_RANKS = 256

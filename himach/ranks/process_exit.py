@@ -22,13 +22,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from himach.errors import HimachError, Interruption, RankError
-
-if TYPE_CHECKING:
-    from himach.ranks.communicator import Communicator
-
+from himach.ranks.communicator import Communicator
 
 # The first variable that is set counts. SLURM_NTASKS does not: a batch script has it before srun or mpiexec starts
 # ranks.

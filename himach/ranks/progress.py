@@ -10,10 +10,9 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
-if TYPE_CHECKING:
-    from himach.ranks.communicator import Communicator
+from himach.ranks.communicator import Communicator
 
 COUNT_TAG = 0x4D9  # of messages with counts
 SEND_SECONDS = 0.1  # seconds, up to MAX_PROMPT_SENDERS ranks; more ranks send less often, so that rank 0 keeps up

@@ -24,9 +24,8 @@ from himach.io.remote.url import public_name
 from himach.io.server.survey import ServedStore
 from himach.io.store.store import Store
 from himach.io.universe.view import View
-from himach.opening.dataset import OpenFrames, open_frames
+from himach.opening.dataset import OpenFrames, open_frames, open_store
 from himach.opening.frame_steps import universe_transform
-from himach.opening.node_store import open_store
 from himach.opening.options import Job
 from himach.opening.paths import Paths
 from himach.output.record import Record

@@ -6,7 +6,6 @@ import os
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from himach.errors import NoFrameError, TrajectoryError
 from himach.io.trajectory.index.xdr_index import XdrIndex
@@ -15,9 +14,7 @@ from himach.io.trajectory.xdr_file import XdrFile
 from himach.opening.shared_index import NodeBytes, attach_columns, mark_shared
 from himach.ranks.collective import Meeting
 from himach.ranks.communicator import World
-
-if TYPE_CHECKING:
-    from himach.staging.options import StageOptions
+from himach.staging.options import StageOptions
 
 POLL_SECONDS = 1.0
 POLL_DIVISOR = 10  # limits polling of a growing file to a tenth of the time

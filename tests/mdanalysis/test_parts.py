@@ -11,7 +11,7 @@ from MDAnalysis.analysis.results import Results
 from MDAnalysis.core.groups import AtomGroup, GroupBase
 from MDAnalysisTests.datafiles import GRO, XTC
 
-from himach.mdanalysis.groups import cached_groups
+from himach.mdanalysis.parts import cached_groups
 from himach.mdanalysis.sending import strip_results
 
 

@@ -13,9 +13,8 @@ import himach
 from himach.errors import TrajectoryError
 from himach.io.store.store import Store
 from himach.mount import tree as trees
-from himach.mount.names import dataset_path, datasets_by_path
 from himach.mount.stores import Facts, StoreDatasets
-from himach.mount.tree import File, Folder, Tree
+from himach.mount.tree import File, Folder, Tree, dataset_path, datasets_by_path
 
 from .mounts import until
 

@@ -10,7 +10,7 @@ from planning.made import record
 
 import himach
 from himach.planning.machine import Machine
-from himach.planning.members import WORTH, busiest, large_members
+from himach.planning.model import WORTH, busiest, large_members
 from himach.runner.ensemble import member_run
 
 MACHINE = Machine(cores=16, memory=1 << 36, network=1e9, latency=1e-5, origin=1e8, disk_read=1e9, disk_write=1e9)

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.analysis import Pairs, Row
-from himach.engine.pairs.arena import fresh
-from himach.engine.pairs.block import Block, Raw
+from himach.engine.pairs.block import Block, Raw, fresh
 from himach.engine.pairs.keys import ENCODED, split
 from himach.engine.pairs.streams import ArrayStream, ItemStream, PresenceStream, RowStream, cells_bytes
 from himach.engine.pairs.values import snapshot

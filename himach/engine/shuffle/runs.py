@@ -16,8 +16,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from himach.engine.pairs.arena import Arena
-from himach.engine.pairs.block import SHARDS, Block, Bounds, ColumnSpec, Kind, Raw, by_shard, reshard
+from himach.engine.pairs.block import SHARDS, Arena, Block, Bounds, ColumnSpec, Kind, Raw, by_shard, reshard
 from himach.engine.shuffle.spill import Scratch, spill
 from himach.engine.shuffle.stack import MergedBlocks
 

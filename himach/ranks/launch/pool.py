@@ -21,10 +21,11 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from himach.errors import RankError, UsageError, cell_name
 from himach.ranks import segments
+from himach.ranks.communicator import World
 from himach.ranks.launch.memory import node_memory
 from himach.ranks.launch.parent_channel import RankChannel, read_umask
 from himach.ranks.launch.spawn import (
@@ -39,9 +40,6 @@ from himach.ranks.launch.spawn import (
 )
 from himach.ranks.launch.stop_requests import Terminated, relay_signals
 from himach.ranks.process_exit import promised_ranks, under_launcher
-
-if TYPE_CHECKING:
-    from himach.ranks.communicator import World
 
 LOOK_EVERY = 0.02  # seconds between checks whether mpiexec lives; forked ranks report at once
 #: Command line of every rank that himach starts.

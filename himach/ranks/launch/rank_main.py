@@ -6,16 +6,13 @@ import os
 import pickle
 import signal
 import sys
-from typing import TYPE_CHECKING
 
 from himach.errors import as_himach
 from himach.ranks import process_exit
+from himach.ranks.communicator import World
 from himach.ranks.launch.parent_channel import ParentChannel, read_umask
 from himach.ranks.launch.spawn import FORKS, exec_mpiexec
 from himach.ranks.process_exit import promised_rank
-
-if TYPE_CHECKING:
-    from himach.ranks.communicator import World
 
 #: Argument of the tasks of a job step, of which only the first finds the starting process.
 STEP = "step"

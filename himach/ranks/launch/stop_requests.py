@@ -16,14 +16,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from himach.errors import Interruption
 from himach.ranks import process_exit
+from himach.ranks.communicator import Communicator
 from himach.ranks.process_exit import promised_ranks
-
-if TYPE_CHECKING:
-    from himach.ranks.communicator import Communicator
 
 LIMIT = 18.0  # most seconds from SIGTERM to the end of a rank that keeps pairs
 COMES = 10.0  # seconds of these until the main thread must begin to exit: a frame may take long

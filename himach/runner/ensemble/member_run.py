@@ -29,7 +29,7 @@ from himach.opening.options import FramesRequest, Job
 from himach.output.claim import FOLDER, PAIRS
 from himach.output.features import write_features
 from himach.output.names import lasting_name
-from himach.planning.members import WORTH, large_members
+from himach.planning.model import WORTH, large_members
 from himach.ranks.collective import Meeting, is_everywhere, on_first_rank, run_collectively
 from himach.ranks.communicator import Counter, World, alone
 from himach.ranks.launch.memory import MIN_LIMIT_BYTES, default_memory

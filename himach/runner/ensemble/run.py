@@ -13,8 +13,8 @@ from typing import Any
 
 from himach.checkpoint.directory import PairsDirectory
 from himach.errors import UsageError
+from himach.opening.dataset import open_store
 from himach.opening.member import Lazy, Member, read_members, truncate
-from himach.opening.node_store import open_store
 from himach.opening.options import Job
 from himach.output.record import Record
 from himach.planning.observation import member_observation

@@ -15,11 +15,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from himach.errors import HimachError, UsageError
 from himach.io.push.held_slices import Followed, HeldSlices, Since, SliceKind, find_slices, merge, names_with_slices
 from himach.io.remote.url import is_url
+from himach.io.server.survey import ServedStore
 from himach.io.store.quota import open_chosen, set_chosen_quota
 from himach.io.store.store import Store, StoreError
 from himach.opening.options import DatasetRequest
@@ -31,9 +31,6 @@ from himach.staging.assembly.target import Target
 from himach.staging.assembly.workers import Team
 from himach.staging.options import StageOptions
 from himach.staging.shares import open_store
-
-if TYPE_CHECKING:
-    from himach.io.server.survey import ServedStore
 
 #: Minimum seconds between two polls, and minimum pause as a multiple of a poll's duration.
 POLL_SECONDS = 0.5

@@ -1,6 +1,6 @@
 """Memory for blocks."""
 
-from himach.engine.pairs.arena import Arena
+from himach.engine.pairs.block import Arena
 
 
 def test_an_arena_gives_memory_apart_and_keeps_little_idle():
