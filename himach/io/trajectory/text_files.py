@@ -14,9 +14,7 @@ _PACKED = (".gz", ".bz2")
 
 def check_gro(path: str, reader: Any) -> None:
     """Refuse a GRO file of several frames, of which MDAnalysis reads the first."""
-    if path.endswith(_PACKED):
-        return
-    with open(path, "rb") as file:
+    with _unpacked(path) as file:
         rest = list(itertools.islice(file, int(reader.n_atoms) + 3, int(reader.n_atoms) + 5))
     if len(rest) > 1:
         raise TrajectoryError(
@@ -27,7 +25,7 @@ def check_gro(path: str, reader: Any) -> None:
 
 def check_xyz(path: str, reader: Any) -> None:
     """Warn of a box that MDAnalysis ignores."""
-    if b'Lattice="' in b"".join(_head(path).split(b"\n", 2)[1:2]):  # compressed ones may have no line
+    if b'Lattice="' in b"".join(_head(path).split(b"\n", 2)[1:2]):
         warnings.warn(f"{path}: the box that Lattice= tells is not read; frames have none", stacklevel=2)
 
 
@@ -41,15 +39,20 @@ def check_lammps_dump(path: str, reader: Any) -> None:
             "leave unwrap_images out, and follow atoms by nojump"
         )
     if scaled and any(float(line.split()[0]) for line in _head(path).split(b"\n")[5:8]):
-        warnings.warn(
-            f"{path}: scaled positions are displaced by the lower corner of the box; distances are right",
-            stacklevel=2,
-        )
+        message = f"{path}: scaled positions are displaced by the lower corner of the box; distances are right"
+        warnings.warn(message, stacklevel=2)
 
 
 def _head(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(1 << 16)
+    with _unpacked(path) as file:
+        return bytes(file.read(1 << 16))
+
+
+def _unpacked(path: str) -> Any:
+    """Open a file that may be packed by gzip or bzip2."""
+    from MDAnalysis.lib.util import anyopen
+
+    return anyopen(path, "rb")
 
 
 def is_cut_xyz(path: str, reader: Any) -> bool:
@@ -65,17 +68,14 @@ def is_cut_xyz(path: str, reader: Any) -> bool:
 def is_cut_trj(path: str, reader: Any) -> bool:
     """Return whether lines of an incomplete frame end an AMBER text file, whose frames have one size."""
     offsets = reader._offsets
-    if len(offsets) < 2 or path.endswith(_PACKED):
-        return False
-    return bool((os.path.getsize(path) - offsets[0]) % (offsets[1] - offsets[0]) > 1)
+    has_size = len(offsets) > 1 and not path.endswith(_PACKED)
+    return has_size and (os.path.getsize(path) - offsets[0]) % (offsets[1] - offsets[0]) > 1
 
 
 def models_with_box(reader: Any) -> list[list[int]]:
     """Return the models of a PDB file that have a CRYST1 record; one without gets the box of the model read before."""
-    from MDAnalysis.lib.util import anyopen
-
     numbers = []
-    with anyopen(reader.filename, "rb") as file:
+    with _unpacked(reader.filename) as file:
         for number, (start, stop) in enumerate(zip(reader._start_offsets, reader._stop_offsets, strict=True)):
             file.seek(start)
             if b"\nCRYST1" in b"\n" + file.read(stop - start):

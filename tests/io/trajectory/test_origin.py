@@ -1,6 +1,7 @@
 """Origins: files by number, what is said of them, patience with a network's disk."""
 
 import ast
+import bz2
 import contextlib
 import errno
 import importlib
@@ -48,28 +49,35 @@ def test_times_and_dt(tmp_path):
     np.testing.assert_array_equal(uneven.times(np.array([3, 0])), [4, 0])
 
 
-def test_files_that_readers_misread_are_refused_or_warned_of(tmp_path):
+def write_text(path, text):
+    with bz2.open(path, "wt") if path.suffix == ".bz2" else path.open("w") as file:
+        file.write(text)
+    return path
+
+
+@pytest.mark.parametrize("packing", ["", ".bz2"])
+def test_files_that_readers_misread_are_refused_or_warned_of(tmp_path, packing):
     frame = "water\n    1\n    1SOL     OW    1   0.100   0.200   0.300\n   3.00000   3.00000   3.00000\n"
-    several, single = tmp_path / "several.gro", tmp_path / "single.gro"
-    several.write_text(2 * frame)
-    single.write_text(frame)
-    with pytest.raises(TrajectoryError, match=r"several\.gro has several frames"):
+    several = write_text(tmp_path / f"several.gro{packing}", 2 * frame)
+    single = write_text(tmp_path / f"single.gro{packing}", frame)
+    with pytest.raises(TrajectoryError, match=rf"several\.gro{packing} has several frames"):
         open_origin([several])
     assert open_origin([single]).n_frames == 1
-    boxed = tmp_path / "boxed.xyz"
-    boxed.write_text('1\nLattice="9 0 0 0 9 0 0 0 9" Properties=species:S:1:pos:R:3\nAr 1 2 3\n')
+    extended = '1\nLattice="9 0 0 0 9 0 0 0 9" Properties=species:S:1:pos:R:3\nAr 1 2 3\n'
+    boxed = write_text(tmp_path / f"boxed.xyz{packing}", extended)
     with pytest.warns(UserWarning, match=r"the box that Lattice= tells is not read"):
         open_origin([boxed])
 
 
+@pytest.mark.parametrize("packing", ["", ".bz2"])
 @pytest.mark.parametrize(
     ("columns", "tilt", "warning"), [("x y z", "", None), ("xs ys zs", "", "displaced"), ("x y z", " 1", None)]
 )
-def test_image_flags_of_lammps_are_read_right_or_refused(tmp_path, columns, tilt, warning):
-    path, bounds = tmp_path / "a.lammpsdump", "\n".join(f"-2 8{tilt}" for _ in range(3))
+def test_image_flags_of_lammps_are_read_right_or_refused(tmp_path, columns, tilt, warning, packing):
+    path, bounds = tmp_path / f"a.lammpsdump{packing}", "\n".join(f"-2 8{tilt}" for _ in range(3))
     heads = (f"ITEM: TIMESTEP\n{step}\nITEM: NUMBER OF ATOMS\n1\nITEM: BOX BOUNDS" for step in (0, 1))
     rest = f"{' xy xz yz' * bool(tilt)} pp pp pp\n{bounds}\nITEM: ATOMS id {columns} ix iy iz\n1 .5 .5 .5 1 0 0\n"
-    path.write_text("".join(head + rest for head in heads))
+    write_text(path, "".join(head + rest for head in heads))
     with pytest.warns(UserWarning, match=warning) if warning else contextlib.nullcontext():
         open_origin([path], keywords={"dt": 1.0})
     if columns == "x y z" and not tilt:
