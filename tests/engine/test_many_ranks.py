@@ -64,7 +64,6 @@ CHAINS = {
 }
 
 
-@pytest.mark.nightly(but=8)
 @pytest.mark.parametrize("frames", [range(90), range(85, 1, -3)], ids=str)
 @pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS.keys())
 @pytest.mark.parametrize("known", [0, 1 << 18], ids=["travelling", "known"])
@@ -94,7 +93,6 @@ class Sparse(himach.Analysis):
         return series.frames, series.times, series.boxes, series.values
 
 
-@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("frames", [range(20_000), range(39_999, -1, -2)], ids=str)
 @pytest.mark.parametrize("memory", [None, 1 << 15], ids=["memory", "disk"])
 def test_frames_of_few_pairs(monkeypatch, frames, memory):

@@ -90,7 +90,6 @@ def test_rows_that_were_added_one_by_one(monkeypatch, rows, boxed, sourced):
     assert len(stamps.table(n, n)) == 0
 
 
-@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("times", ["a line", "single precision"])
 def test_usual_frames_take_less_than_three_bytes_each(times):
     n, task = 400_000, 512

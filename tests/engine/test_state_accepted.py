@@ -114,7 +114,6 @@ a logger's attribute | map: LOG.n += 1; n = LOG.n
 """)
 
 
-@pytest.mark.nightly(but=12)
 @pytest.mark.parametrize("name", HARMLESS)
 def test_what_comes_to_the_same_runs(tmp_path, name):
     one_rank, three_ranks = run(tmp_path, HARMLESS[name])

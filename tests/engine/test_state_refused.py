@@ -359,7 +359,6 @@ a logger's handler: handler | map: LOG.error('x'); n = handler.n
 """)
 
 
-@pytest.mark.nightly(but=60)
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_differs_by_rank_is_refused_by_name(tmp_path, name):
     with pytest.raises(himach.AnalysisError) as error:

@@ -60,7 +60,6 @@ TABLES = {
 }
 
 
-@pytest.mark.nightly(but=6)
 @pytest.mark.parametrize("name", BUILTINS)
 def test_tables_and_plot(name):
     which, parameters = RUNS.get(name, ("villin", {}))

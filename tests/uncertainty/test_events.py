@@ -46,7 +46,6 @@ def test_counts_may_be_many():
     assert "an upper limit only" in many.method
 
 
-@pytest.mark.nightly(but=5)
 @pytest.mark.parametrize("mean", np.geomspace(0.5, 50, 25))
 def test_a_count_contains_the_truth_as_often_as_it_says(mean):
     result = count(np.arange(300))

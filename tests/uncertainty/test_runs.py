@@ -114,7 +114,6 @@ def slow_holm(p: list[float]) -> list[float]:
     return [result.get(each, math.nan) for each in p]
 
 
-@pytest.mark.nightly(but=8)
 @pytest.mark.parametrize("level", [0.5, 0.95, 0.99])
 @pytest.mark.parametrize("n_first, n_second", [(2, 2), (2, 7), (5, 3), (40, 60)])
 @pytest.mark.parametrize("shape", [(), (6,), (2, 3)])

@@ -116,7 +116,6 @@ def test_popcounts(cached, block):
     assert bitmaps.popcount(words_of(())[:0]) == 0
 
 
-@pytest.mark.nightly(but=8)
 @pytest.mark.parametrize("n_nodes, prime", [(1, 2), (2, 2), (3, 3), (4, 5), (9, 11)])
 @pytest.mark.parametrize("shift", [0, 1, 5, 6, 8])
 def test_priorities_differ_and_are_fair(n_nodes, prime, shift):

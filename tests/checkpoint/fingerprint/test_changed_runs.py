@@ -108,7 +108,6 @@ def test_a_run_that_died_goes_on_where_its_map_is_the_same(monkeypatch, capsys, 
     assert Path("out/Mine.csv").read_text() == Path("fresh/Mine.csv").read_text()
 
 
-@pytest.mark.nightly
 def test_a_run_on_two_ranks_goes_on_where_its_map_is_the_same():
     def command(**environ):
         words = ["-t", "run.xtc", "-s", "top.gro", "--cache", "off", "--quiet", "--out", "out", "--pairs", "pairs"]

@@ -211,7 +211,6 @@ setup that comes to the same | setup: self.a = len(" V") | map: yield 0, self.a
 """)
 
 
-@pytest.mark.nightly(but=20)
 @pytest.mark.parametrize("name", CODE)
 def test_another_text_is_another_map(place, name):
     texts = [text_of(CODE[name], value) for value in "112"]
@@ -223,7 +222,6 @@ def test_another_text_is_another_map(place, name):
     assert differences(first, second)
 
 
-@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("name", CELLS_UNSEEN)
 def test_what_a_cell_does_not_tell_a_script_tells(place, name):
     texts = [text_of(CELLS_UNSEEN[name], value) for value in "12"]

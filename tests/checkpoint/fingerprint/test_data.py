@@ -39,7 +39,6 @@ PARAMETERS = {
 }
 
 
-@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_a_built_in_keeps_its_pairs_as_the_trajectory_grows_and_for_other_selections(name, grown):
     def fingerprint(file="short", changed=(), **options):
@@ -103,7 +102,6 @@ an attribute of the topology, from the frame: | the topology |
 """)
 
 
-@pytest.mark.nightly(but=6)
 @pytest.mark.parametrize("name", SELECTION)
 def test_the_selection_counts_where_map_reads_it_and_what_setup_took_of_it(name, grown, place):
     def fingerprint(file="short", **options):

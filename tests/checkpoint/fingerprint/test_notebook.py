@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from checkpoint.fingerprint.fingerprints import fingerprint_of, fingerprint_of_script
 
 from himach.checkpoint.map_fingerprint import MapFingerprint, differences
@@ -110,7 +109,6 @@ EDITS = [
 ]
 
 
-@pytest.mark.nightly
 def test_processes_agree_on_scripts_and_on_cells_until_one_is_edited(place, monkeypatch):
     script = fingerprint_of_script(place / "script", HASHED)
     order = list(sys.modules["himach_script_script"].NAMES)

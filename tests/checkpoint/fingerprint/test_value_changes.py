@@ -182,7 +182,6 @@ def sentences(place, monkeypatch, way):
     return [differences(fingerprints[0], later) for later in fingerprints[1:]]
 
 
-@pytest.mark.nightly(but=20)
 @pytest.mark.parametrize("name", VALUES)
 def test_another_value_is_another_map(place, monkeypatch, name):
     same, other = sentences(place, monkeypatch, VALUES[name])

@@ -77,7 +77,6 @@ def first(tmp_path_factory):
     return fingerprint_of_script(tmp_path_factory.mktemp("same"), SAME), fingerprint_of_cell(PLAIN)
 
 
-@pytest.mark.nightly(but=10)
 @pytest.mark.parametrize("name", EDITS)
 def test_what_does_not_matter_is_not_seen(first, place, name):
     old, new = EDITS[name]

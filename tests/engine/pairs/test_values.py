@@ -267,7 +267,6 @@ print(snapshot([Cell(3)]).hex())
 """
 
 
-@pytest.mark.nightly
 def test_classes_of_main_travel_by_value():
     done = run_python("-c", NOTEBOOK_CELL, check=True)
     (cell,) = pickle.loads(bytes.fromhex(done.stdout))  # this process has another __main__

@@ -104,7 +104,6 @@ def moved(world, rows):
     return counting
 
 
-@pytest.mark.nightly(but=5)
 @pytest.mark.parametrize("nodes", ["a", "aa", "ab", "ababb", "abcdefg", "aaaaabbb", "abbccccccc"])
 @pytest.mark.parametrize("rows", [60, 1500])
 def test_blocks_and_tables_reach_their_ranks(monkeypatch, nodes, rows):
@@ -128,7 +127,6 @@ def check_messages(nodes, counted):
         assert comm.most <= exchange.MAX_PARTNERS
 
 
-@pytest.mark.nightly
 def test_64_ranks_of_4_nodes_send_a_message_a_wave_for_each_two_nodes():
     nodes = [f"n{rank * 7 % 4}" for rank in range(64)]
     counted = run_ranks(nodes, lambda world: moved(world, 30))

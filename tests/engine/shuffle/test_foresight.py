@@ -30,7 +30,6 @@ class Folded(One):
         return sum(series.values)
 
 
-@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("options", [{}, {"step": -1}])
 def test_a_key_that_will_be_too_large_is_told(options):
     obtained = (
@@ -43,7 +42,6 @@ def test_a_key_that_will_be_too_large_is_told(options):
     assert result.outcome.rows == 1
 
 
-@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     ("analysis", "memory"), [(One(keys=98), MEMORY), (Folded(), MEMORY), (One(), 1 << 24)], ids=str
 )

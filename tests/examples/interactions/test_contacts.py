@@ -75,7 +75,6 @@ def slow_counts(universe, a, b, cutoff, exclude):
     return computed
 
 
-@pytest.mark.nightly(but=4)
 @pytest.mark.parametrize("exclude", [0, 1, 2, 5])
 @pytest.mark.parametrize(
     ("a", "b"),

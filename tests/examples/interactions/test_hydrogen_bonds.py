@@ -26,7 +26,6 @@ def bonds_of_mdanalysis(universe, selections, n_frames):
     return HydrogenBondAnalysis(universe, d_a_cutoff=3.2, d_h_a_angle_cutoff=140, **keywords).run(stop=n_frames)
 
 
-@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("intermittency", [0, 2])
 @pytest.mark.parametrize(
     ("topology", "trajectory", "selections", "n_frames"),
@@ -87,7 +86,6 @@ def test_hydrogens_without_bonds_are_left_out(tmp_path):
         analysis.pair_donors(atoms)
 
 
-@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     ("topology", "trajectory", "selections", "n_frames"),
     [(*reversed(sample("villin")), PROTEIN, 40), (PSF, DCD, BONDED, 30)],

@@ -64,7 +64,6 @@ def test_bulk_to_bulk_leaves_out_what_jumped():
     assert count(outcome, 545) == [1, 2]
 
 
-@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("rule", ["pattern", "bulk-to-bulk"])
 @pytest.mark.parametrize(("ions", "expected"), [("name K", [5, 0]), ("name CL", [0, 4])])
 def test_nanopore(shared, ions, rule, expected):

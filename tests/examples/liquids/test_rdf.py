@@ -137,7 +137,6 @@ def solvated():
     return small.load_new(positions, dimensions=boxes)
 
 
-@pytest.mark.nightly(but=6)
 @pytest.mark.parametrize("by", ["atom", "residue", "molecule"])
 @pytest.mark.parametrize("exclude", ["none", "same-residue", "same-molecule"])
 @pytest.mark.parametrize(

@@ -67,7 +67,6 @@ def test_tiles_are_put_together(seed, blocks, last):
     np.testing.assert_array_equal(gromos.assemble_bits(tiles, begins), packed(near))
 
 
-@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize(
     ("start", "stop", "step", "cutoff"), [(None, None, None, 2.0), (5, 60, 3, 1.0), (80, 20, -1, 1.0), (3, 4, 1, 1.0)]
 )

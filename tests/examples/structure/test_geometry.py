@@ -79,7 +79,6 @@ def test_ramachandran_of_mdanalysis():
         check_angles(columns_of(table, torsion), np.load(RamaArray)[..., i], torsion_atoms(residues, torsion)[0])
 
 
-@pytest.mark.nightly(but=5)
 @pytest.mark.parametrize(("trajectory", "topology"), [(DCD, PSF), sample("villin")], ids=["AdK", "villin"])
 @pytest.mark.parametrize("torsion", [*TORSIONS][:7])  # MDTraj's chi5 has another end
 def test_torsions_of_mdtraj(torsion, trajectory, topology):

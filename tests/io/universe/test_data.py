@@ -61,7 +61,6 @@ def same(mine, theirs):
         np.testing.assert_array_equal(mine[name], value)
 
 
-@pytest.mark.nightly(but=5)
 @pytest.mark.parametrize("name", SAMPLES)
 @pytest.mark.parametrize("cached", [False, True])
 @pytest.mark.filterwarnings("ignore")

@@ -111,7 +111,6 @@ def plain(topology: Topology) -> dict:
     return shown
 
 
-@pytest.mark.nightly
 @pytest.mark.slow
 def test_every_sample_comes_back_equal():
     kept, kinds = 0, set()

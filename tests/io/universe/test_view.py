@@ -64,7 +64,6 @@ QUANTITIES = {
 }
 
 
-@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("copy", [False, True])
 def test_groups_are_those_of_mdanalysis_at_each_frame(opened, copy):
     origin, _, theirs = opened
