@@ -213,12 +213,13 @@ def test_the_reserve_of_the_disk_stays_free(tmp_path, n_atoms):
         assert len(Store(disk / "store").dataset("full").alien) == written
 
 
-def test_a_store_that_a_full_disk_cannot_take_costs_the_cache_alone(tmp_path):
+@pytest.mark.parametrize("name", ["store", "above/store"])  # Python makes the folders above a store
+def test_a_store_that_a_full_disk_cannot_take_costs_the_cache_alone(tmp_path, name):
     with small_disk(tmp_path / "disk", "nr_inodes=2") as disk:
         (disk / "other").touch()
-        store, message = open_chosen(str(disk / "store"))
+        store, message = open_chosen(str(disk / name))
     assert store is None
-    assert re.search(r"no frames are cached: .*disk/store.* make room", message)
+    assert re.search(rf"no frames are cached: .*disk/{name}.* make room", message)
 
 
 # --- Several writers --------------------------------------------------------------------------------------------------
