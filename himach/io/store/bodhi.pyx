@@ -254,12 +254,12 @@ cdef class DatasetHandle:
 
     def places(self, numbers):
         """Where frames lie, as of the last `refresh`: an array of the members of bodhi_place."""
-        cdef cnp.ndarray asked = frame_numbers(numbers)
-        cdef cnp.ndarray found = np.empty(len(asked), dtype=PLACE)
+        cdef cnp.ndarray frames = frame_numbers(numbers)
+        cdef cnp.ndarray places = np.empty(len(frames), dtype=PLACE)
         with nogil:
-            check(bodhi_dataset_locate(self.dataset, <int64_t *>cnp.PyArray_DATA(asked), asked.shape[0],
-                                       <bodhi_place *>cnp.PyArray_DATA(found)))
-        return found
+            check(bodhi_dataset_locate(self.dataset, <int64_t *>cnp.PyArray_DATA(frames), frames.shape[0],
+                                       <bodhi_place *>cnp.PyArray_DATA(places)))
+        return places
 
     def holds(self, numbers, bint native=False):
         """Which of the frames are there, or are there natively, bool (n,), as of the last `refresh`."""
@@ -281,21 +281,21 @@ cdef class DatasetHandle:
 
     def atoms(self, numbers):
         """How many atoms the native records of the frames have, uint32 (n,); 0 where there is none."""
-        cdef cnp.ndarray asked = frame_numbers(numbers)
-        cdef cnp.ndarray atoms = np.empty(len(asked), dtype=np.uint32)
+        cdef cnp.ndarray frames = frame_numbers(numbers)
+        cdef cnp.ndarray atoms = np.empty(len(frames), dtype=np.uint32)
         with nogil:
-            check(bodhi_dataset_atoms(self.dataset, <int64_t *>cnp.PyArray_DATA(asked), asked.shape[0],
+            check(bodhi_dataset_atoms(self.dataset, <int64_t *>cnp.PyArray_DATA(frames), frames.shape[0],
                                       <uint32_t *>cnp.PyArray_DATA(atoms)))
         return atoms
 
     def drop(self, numbers, *, bint native=False):
         """Drop frames of one kind, for every process; returns how many were there."""
-        cdef cnp.ndarray asked = frame_numbers(numbers)
+        cdef cnp.ndarray frames = frame_numbers(numbers)
         cdef int kind = BODHI_NATIVE if native else BODHI_ALIEN
-        cdef int64_t dropped
+        cdef int64_t count
         with nogil:
-            check(bodhi_dataset_drop(self.dataset, kind, <int64_t *>cnp.PyArray_DATA(asked), asked.shape[0], &dropped))
-        return dropped
+            check(bodhi_dataset_drop(self.dataset, kind, <int64_t *>cnp.PyArray_DATA(frames), frames.shape[0], &count))
+        return count
 
     def segments(self):
         """The facts of every segment: id, kind, busy, bytes, frames, last_written (bodhi_segment_facts)."""
@@ -326,9 +326,9 @@ cdef class DatasetHandle:
         """A reader of the frames `numbers`, in that order; `wanted` is a ReadOptions."""
         cdef ReaderHandle handle = ReaderHandle.__new__(ReaderHandle)
         cdef bodhi_read_options options = read_options(wanted)
-        cdef cnp.ndarray asked = frame_numbers(numbers)
+        cdef cnp.ndarray frames = frame_numbers(numbers)
         with nogil:
-            check(bodhi_reader_open(self.dataset, <int64_t *>cnp.PyArray_DATA(asked), asked.shape[0], &options,
+            check(bodhi_reader_open(self.dataset, <int64_t *>cnp.PyArray_DATA(frames), frames.shape[0], &options,
                                     &handle.reader))
         handle.origin = self
         return handle

@@ -115,11 +115,11 @@ cdef class LinkHandle:
         """As that of a `DatasetHandle`, of places that the server grants."""
         cdef ReaderHandle handle = ReaderHandle.__new__(ReaderHandle)
         cdef bodhi_read_options options = read_options(wanted)
-        cdef cnp.ndarray asked = frame_numbers(numbers)
+        cdef cnp.ndarray frames = frame_numbers(numbers)
         handle.origin = self
         with nogil:
-            check_served(served_reader_open(&self.served, <int64_t *>cnp.PyArray_DATA(asked), asked.shape[0], &options,
-                                            &handle.reader))
+            check_served(served_reader_open(&self.served, <int64_t *>cnp.PyArray_DATA(frames), frames.shape[0],
+                                            &options, &handle.reader))
         return handle
 
     def facts(self):

@@ -22,9 +22,9 @@ cdef object ARRAY = np.ndarray, FLOATS = np.dtype(np.float32), INTEGERS = np.dty
 cdef object FLAGS = np.dtype(np.bool_)
 
 
-cdef bint is_array(given, dtype, int n_axes):
+cdef bint is_array(array, dtype, int n_axes):
     """Tell whether an array can be taken as it is: conversions and their checks take longer than a small protein."""
-    return type(given) is ARRAY and given.dtype is dtype and given.ndim == n_axes and given.flags.c_contiguous
+    return type(array) is ARRAY and array.dtype is dtype and array.ndim == n_axes and array.flags.c_contiguous
 
 
 def dssp(backbone, chains=None, prolines=None, box=None):
