@@ -28,10 +28,9 @@ if TYPE_CHECKING:
         TrajectoryError,
         UsageError,
     )
+    from himach.io.datasets.member import Member
     from himach.io.push.openmm import OpenMMReporter
     from himach.io.push.writer import Writer
-    from himach.opening.member import Member
-    from himach.opening.options import Output
     from himach.output.formats import TextFile
     from himach.output.table import Column, Table
     from himach.planning.plan import Plan, plan
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from himach.report.files import write_report
     from himach.result import Result
     from himach.runner.follow import follow
+    from himach.runner.options import Output
     from himach.runner.run import run
 
 __all__ = [
@@ -84,9 +84,9 @@ _HOME = {
     "AtomGroup": "himach.atoms",
     "Column": "himach.output.table",
     "HimachError": "himach.errors",
-    "Member": "himach.opening.member",
+    "Member": "himach.io.datasets.member",
     "OpenMMReporter": "himach.io.push.openmm",
-    "Output": "himach.opening.options",
+    "Output": "himach.runner.options",
     "Pairs": "himach.analysis",
     "Plan": "himach.planning.plan",
     "RankError": "himach.errors",

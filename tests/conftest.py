@@ -38,7 +38,7 @@ TOGETHER = {
         "tests/ranks/slurm/test_job_ranks.py",
     ),
     "built": ("tests/test_package.py",),
-    "foreign": ("tests/io/trajectory/test_foreign.py",),
+    "foreign": ("tests/io/trajectories/test_foreign.py",),
 }
 
 SHARED = Path(os.environ.get("HIMACH_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))

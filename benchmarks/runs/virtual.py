@@ -213,8 +213,8 @@ def runs_of(world: World, names: Sequence[str], topology: str, trajectory: str) 
 
 def _to_scale() -> None:
     """Read fewer bytes ahead, at once and beforehand, as these hosts and trajectories are smaller than real ones."""
-    from himach.io.dataset import origin_stamp
-    from himach.io.trajectory import dcd_file, readahead
+    from himach.io.datasets import origin_stamp
+    from himach.io.trajectories import dcd_file, readahead
 
     for module, name, times in (
         (readahead, "BATCH_BYTES", SCALE), (dcd_file, "BLOCK_BYTES", SCALE),

@@ -120,7 +120,7 @@ def _serve(place: Path, number: int, listener: socket.socket, peers: Sequence[st
 
 def _part(path: Path, place: Path, numbers: range) -> None:
     """Keep some frames natively in a store."""
-    from himach.io.trajectory.origin import open_origin
+    from himach.io.trajectories.origin import open_origin
 
     dataset = Store(place).dataset("/bench")
     for frame in open_origin([path]).read(list(numbers)):

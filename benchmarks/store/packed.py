@@ -18,7 +18,7 @@ import numpy.typing as npt
 from himach.errors import HimachError
 from himach.io.store import bodhi
 from himach.io.store.store import Store
-from himach.io.trajectory.origin import open_origin
+from himach.io.trajectories.origin import open_origin
 
 from .. import FOLDER
 from ..harness.data import FRAME_BYTES, adk

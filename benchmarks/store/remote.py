@@ -23,7 +23,7 @@ from himach.io.server.client import Client
 from himach.io.server.survey import Server
 from himach.io.store import bodhi
 from himach.io.store.store import Dataset, Store
-from himach.io.trajectory.origin import open_origin
+from himach.io.trajectories.origin import open_origin
 
 from ..harness.data import adk
 from ..harness.figures import report

@@ -33,7 +33,7 @@ from himach.selection import Selected, numbers_at
 if TYPE_CHECKING:
     from himach.checkpoint.directory import Place
     from himach.checkpoint.reuse import CheckpointRun
-    from himach.io.dataset.source import Source
+    from himach.io.datasets.source import Source
     from himach.ranks.launch.stop_requests import StopRequests
 
 #: Least seconds between commits, and their least distance as a fraction of the time so far.

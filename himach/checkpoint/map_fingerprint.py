@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from himach.analysis import Analysis
 from himach.checkpoint.sources import source_digest, sources, versions
 from himach.files import content_digest
-from himach.io.dataset.origin_stamp import OriginStamp, digest
+from himach.io.datasets.origin_stamp import OriginStamp, digest
 from himach.map_state import own_classes, reachable_values
 from himach.parameters import recorded
 from himach.selection import Selected

@@ -16,7 +16,7 @@ from himach.cli.text import columns, echo, format_facts, format_minute, server_l
 from himach.io.store.sizes import parse_size, show_size
 
 if TYPE_CHECKING:
-    from himach.io.dataset.listing import Entry
+    from himach.io.datasets.listing import Entry
 
 
 @click.group(cls=CommandGroup)
@@ -100,7 +100,7 @@ def stop(cache: str | None) -> None:
 @cache_option
 def list_(cache: str | None) -> None:
     """List the datasets: frames, bytes, last use."""
-    from himach.io.dataset.listing import entries, open_existing
+    from himach.io.datasets.listing import entries, open_existing
     from himach.io.store.quota import store_place
 
     store = open_existing(cache)
@@ -131,7 +131,7 @@ def _row(item: Entry) -> tuple[str, ...]:
 @click.option("--drop", is_flag=True, help="Drop the frames that are bad; they are then read from the origin again.")
 def verify(cache: str | None, drop: bool) -> None:
     """Read everything again, check it, and name what is bad: exit code 1 if anything is."""
-    from himach.io.dataset.listing import open_existing
+    from himach.io.datasets.listing import open_existing
     from himach.io.store import verify as verifying
     from himach.io.store.quota import store_place
 
@@ -162,7 +162,7 @@ def evict(dataset: str | None, aliens: bool, to: str | None, everything: bool, c
 
     What a run reads or writes just now stays and is named; the exit code is then 1.
     """
-    from himach.io.dataset.listing import evict_chosen, open_existing
+    from himach.io.datasets.listing import evict_chosen, open_existing
     from himach.io.store.quota import store_place
 
     if dataset is None and not (aliens or to or everything):
@@ -188,7 +188,7 @@ def evict(dataset: str | None, aliens: bool, to: str | None, everything: bool, c
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; sizes are in bytes.")
 def status(cache: str | None, quota: str | None, as_json: bool) -> None:
     """Say where the store of this node lies and what it holds."""
-    from himach.io.dataset import listing
+    from himach.io.datasets import listing
     from himach.io.server import control
 
     facts = {**listing.status(cache, quota), "server": control.status(cache)}

@@ -21,9 +21,10 @@ from himach.cli import shared
 from himach.cli.command_group import Command
 from himach.errors import printable_lines
 from himach.examples import BUILTINS
-from himach.opening.options import LiveOptions, RunOptions, TransformOptions
+from himach.io.datasets.request import TransformOptions
 from himach.output.figures.drawer import drawing
 from himach.ranks.process_exit import promised_rank, under_launcher
+from himach.runner.options import LiveOptions, RunOptions
 
 if TYPE_CHECKING:
     from himach.runner.commands import RunCommand

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from himach.io.remote.url import strip_scheme
-from himach.opening.options import TransformOptions
+from himach.io.datasets.request import TransformOptions
+from himach.io.trajectories.urls.names import strip_scheme
 from himach.ranks.process_exit import promised_ranks, under_launcher
 
 PATH = click.Path(path_type=Path)
@@ -42,7 +42,7 @@ keywords_option = click.option(
 
 
 def dataclass_options(cls: type, without: Collection[str] = ()) -> Callable[[Command], Command]:
-    """Add the options that the fields of a dataclass describe (see `himach.opening.options.option`)."""
+    """Add the options that the fields of a dataclass describe (see `himach.io.datasets.request.option`)."""
 
     def add(command: Command) -> Command:
         for item in reversed([item for item in fields(cls) if item.metadata and item.name not in without]):

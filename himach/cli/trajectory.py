@@ -14,8 +14,9 @@ from himach.cli.text import columns, echo
 from himach.conversion.options import ConvertOptions
 from himach.conversion.target import removing_leftovers
 from himach.errors import HimachError
-from himach.opening.options import TransformOptions, parse_keywords
+from himach.io.datasets.request import TransformOptions
 from himach.ranks.quiet import quiet_ranks
+from himach.runner.options import parse_keywords
 
 
 @click.command(cls=Command)
@@ -58,7 +59,7 @@ def info(
             echo(describe_pairs(place))
             return
 
-    from himach.opening.description import as_text, describe
+    from himach.io.datasets.description import as_text, describe
 
     with quiet_ranks(0, command=True):
         echo(as_text(describe([path], topology, parse_keywords(keywords), shared.chosen_cache(cache, server, key))))
@@ -66,8 +67,8 @@ def info(
 
 def _show_members(ensemble: str, topology: Path | None, keywords: tuple[str, ...], cache: str | None) -> None:
     """Print a description of each member of an ensemble; raise click.ClickException if one cannot be read."""
-    from himach.opening.description import describe_members
-    from himach.opening.member import read_members, truncate
+    from himach.io.datasets.description import describe_members
+    from himach.io.datasets.member import read_members, truncate
 
     with quiet_ranks(0, command=True):
         table = describe_members(read_members(ensemble, topology), parse_keywords(keywords), cache)
@@ -99,7 +100,7 @@ def split(
     It holds numbered files of frames, a manifest and the topology;
     ``himach run ... --trajectory DIR`` then needs nothing else.
     """
-    from himach.io.dataset.split import split as split_trajectory
+    from himach.conversion.split import split as split_trajectory
 
     with quiet_ranks(0, command=True):
         n_frames = split_trajectory(

@@ -37,14 +37,13 @@ from himach.conversion.target import (
     removing_leftovers,
 )
 from himach.errors import TimeUpError, UsageError, checks_arguments
-from himach.formats.layout import Content
 from himach.frame import FIELDS
-from himach.io.remote.url import strip_scheme
-from himach.opening.dataset import OpenFrames, open_frames
-from himach.opening.frame_steps import Part
-from himach.opening.member import Member
-from himach.opening.options import LiveOptions, TransformOptions
-from himach.opening.paths import UNIT, Shift, add, total
+from himach.io.datasets.frame_steps import UNIT, Part, Shift, add, total
+from himach.io.datasets.member import Member
+from himach.io.datasets.opening import OpenFrames, open_frames
+from himach.io.datasets.request import TransformOptions
+from himach.io.trajectories.layouts.layout import Content
+from himach.io.trajectories.urls.names import strip_scheme
 from himach.ranks.collective import on_first_rank, run_collectively, warn_once
 from himach.ranks.communicator import Communicator, World
 from himach.ranks.launch.pool import Ranks
@@ -56,6 +55,7 @@ from himach.ranks.quiet import quiet_ranks
 from himach.runner.follow import run_live
 from himach.runner.kept_pairs import mapping_deadline
 from himach.runner.live.updates import Update
+from himach.runner.options import LiveOptions
 from himach.runner.run import check_ranks, on_ranks
 
 PathLike = str | os.PathLike[str]

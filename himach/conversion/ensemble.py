@@ -11,7 +11,7 @@ from functools import partial
 from himach.conversion.options import ConvertOptions
 from himach.conversion.target import Converted
 from himach.errors import HimachError, UsageError
-from himach.opening.member import Member, truncate
+from himach.io.datasets.member import Member, truncate
 from himach.ranks.collective import on_first_rank
 from himach.ranks.communicator import World
 from himach.runner.ensemble.member_run import attempt, each_member

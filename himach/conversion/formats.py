@@ -13,14 +13,14 @@ import numpy as np
 from MDAnalysis.lib.mdamath import triclinic_vectors
 
 from himach.errors import UsageError
-from himach.formats.layout import Content, FileLayout
-from himach.formats.netcdf import NetCdf
-from himach.formats.trr import Trr
 from himach.frame import FIELDS, FORCES, POSITIONS, VELOCITIES, RawFrame
-from himach.io.trajectory.formats import find_by_suffix
-from himach.io.trajectory.xdr_file import XdrFile
-from himach.io.trajectory.xtc import encode
-from himach.opening.dataset import OpenFrames
+from himach.io.datasets.opening import OpenFrames
+from himach.io.trajectories.formats import find_by_suffix
+from himach.io.trajectories.layouts.layout import Content, FileLayout
+from himach.io.trajectories.layouts.netcdf import NetCdf
+from himach.io.trajectories.layouts.trr import Trr
+from himach.io.trajectories.xdr_file import XdrFile
+from himach.io.trajectories.xtc import encode
 
 NO_BOX = np.zeros((3, 3), np.float32)
 NM = np.float32(0.1)

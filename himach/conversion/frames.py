@@ -21,12 +21,11 @@ from himach.atoms import Atoms
 from himach.conversion.options import ConvertOptions
 from himach.errors import UsageError
 from himach.frame import RawFrame
-from himach.io.dataset.source import Source
+from himach.io.datasets.frame_steps import Part, Shift, frame_steps, jumps, periods_to_shift, rows
+from himach.io.datasets.opening import OpenFrames
+from himach.io.datasets.source import Source
 from himach.io.frame_source import ReadOptions
-from himach.io.trajectory.origin import PUSHED
-from himach.opening.dataset import OpenFrames
-from himach.opening.frame_steps import Part, frame_steps, rows
-from himach.opening.paths import Shift, jumps, periods_to_shift
+from himach.io.trajectories.origin import PUSHED
 from himach.ranks.collective import run_collectively
 from himach.ranks.communicator import World
 from himach.transformations import Transformation, find_bonds, topology_bonds

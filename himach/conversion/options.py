@@ -9,9 +9,9 @@ from typing import Any
 
 from himach.conversion.target import check_target, parse_dataset_name
 from himach.errors import UsageError
-from himach.io.remote.url import refuse_urls
-from himach.opening.member import Member
-from himach.opening.options import FramesRequest, option
+from himach.io.datasets.member import Member
+from himach.io.datasets.request import FramesRequest, option
+from himach.io.trajectories.urls.names import refuse_urls
 from himach.output.names import lasting_name
 from himach.ranks.duration import parse_seconds
 
@@ -85,7 +85,7 @@ class ConvertOptions(FramesRequest):
 
     def for_members(self) -> Iterator[tuple[Member, ConvertOptions]]:
         """Yield the members of the ensemble with the options of each; raises UsageError."""
-        from himach.opening.member import read_members
+        from himach.io.datasets.member import read_members
 
         assert self.ensemble is not None
         for member in read_members(self.ensemble, self.topology):

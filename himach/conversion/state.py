@@ -26,9 +26,9 @@ from himach.checkpoint.sources import versions
 from himach.conversion.options import ConvertOptions
 from himach.conversion.target import NAME_LENGTH, Converted, Target, cannot_write, parse_dataset_name
 from himach.files import content_digest, whole_file
-from himach.io.remote.byte_file import local_path
-from himach.io.remote.url import absolute, public_name
-from himach.opening.dataset import OpenFrames
+from himach.io.datasets.opening import OpenFrames
+from himach.io.trajectories.urls.byte_file import local_path
+from himach.io.trajectories.urls.names import absolute, public_name
 from himach.runner.outcome.run_record import dataset_record
 from himach.selection import frames_text
 

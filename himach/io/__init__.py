@@ -1,1 +1,1 @@
-"""Frames from files, caches and servers: everything that touches a disk or a socket, and no rank."""
+"""Frames from files, caches and servers: everything that touches a disk or a socket."""

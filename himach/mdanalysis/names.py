@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from himach.errors import UsageError
+from himach.io.datasets.opening import OpenDataset, open_dataset
+from himach.io.datasets.request import DatasetRequest
 from himach.io.server.survey import format_choice
-from himach.opening.dataset import OpenDataset, open_dataset
-from himach.opening.options import DatasetRequest
 from himach.ranks.communicator import alone
 
 SCHEME = "himach://"

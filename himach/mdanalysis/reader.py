@@ -13,10 +13,10 @@ from MDAnalysis.lib.util import store_init_arguments
 from MDAnalysis.topology.base import TopologyReaderBase
 
 from himach.frame import RawFrame
+from himach.io.datasets.opening import FramesAhead, OpenDataset
 from himach.io.universe.topology import copy_topology
 from himach.mdanalysis.names import is_url, normalize_url, open_url
 from himach.mdanalysis.writer import HimachWriter
-from himach.opening.dataset import FramesAhead, OpenDataset
 
 #: Keywords of MDAnalysis.Universe that affect frames.
 FRAME_KEYWORDS = ("dt", "time_offset")

@@ -27,10 +27,10 @@ from MDAnalysis.coordinates.base import ReaderBase
 from MDAnalysis.core._get_readers import get_reader_for
 
 from himach.errors import AnalysisError, HimachError
-from himach.io.trajectory.formats import FORMATS
+from himach.io.datasets.opening import OpenDataset
+from himach.io.trajectories.formats import FORMATS
 from himach.mdanalysis.names import SCHEME, open_url
 from himach.mdanalysis.reader import HimachReader
-from himach.opening.dataset import OpenDataset
 from himach.ranks.launch.code_pickle import CodePickler
 from himach.runner.perform import sent_by_value
 

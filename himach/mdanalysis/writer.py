@@ -11,7 +11,7 @@ from typing import Any
 from MDAnalysis.coordinates.base import WriterBase
 
 from himach.errors import StoreConflictError, UsageError
-from himach.io.dataset.attachment import AUTHOR, has_stamp
+from himach.io.datasets.attachment import AUTHOR, has_stamp
 from himach.io.store.quota import check_quota, chosen_quota, open_chosen
 from himach.io.store.store import Dataset, Store
 from himach.mdanalysis.names import is_url, parse_dataset

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from himach.errors import HimachError
-from himach.formats.layout import Bytes, FileLayout
 from himach.frame import RawFrame
+from himach.io.trajectories.layouts.layout import Bytes, FileLayout
 
 if TYPE_CHECKING:
     from himach.mount.stores import StoreFrames

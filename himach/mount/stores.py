@@ -14,16 +14,16 @@ import numpy as np
 
 from himach.errors import TrajectoryError, UsageError
 from himach.frame import POSITIONS, RawFrame
-from himach.io.dataset.attachment import format_suffix
-from himach.io.dataset.listing import open_existing
-from himach.io.dataset.lookup import Candidate, find, find_offline, open_cache
+from himach.io.datasets.attachment import format_suffix
+from himach.io.datasets.listing import open_existing
+from himach.io.datasets.lookup import Candidate, find, find_offline, open_cache
+from himach.io.datasets.opening import FramesAhead, open_dataset
+from himach.io.datasets.request import DatasetRequest
 from himach.io.frame_source import ReadOptions
 from himach.io.server.survey import ServedStore
 from himach.io.store.cached_frames import CachedFrames, base_name
 from himach.io.store.quota import find_other_owner, store_place
 from himach.io.store.store import Dataset, Store, StoreNotFoundError
-from himach.opening.dataset import FramesAhead, open_dataset
-from himach.opening.options import DatasetRequest
 from himach.ranks.communicator import alone
 
 log = logging.getLogger("himach.mount")

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from himach.errors import HimachError
-from himach.formats.layout import Content, FileLayout
-from himach.io.trajectory.formats import FORMATS
+from himach.io.trajectories.formats import FORMATS
+from himach.io.trajectories.layouts.layout import Content, FileLayout
 
 if TYPE_CHECKING:
     from himach.mount.stores import Facts, StoreDatasets

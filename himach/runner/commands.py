@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from himach.errors import HimachError, UsageError
-from himach.opening.options import Job, LiveOptions, RunOptions, parse_keywords
 from himach.output.figures.drawer import Drawer
 from himach.ranks.collective import on_first_rank, run_collectively
 from himach.ranks.communicator import World
 from himach.ranks.launch.pool import Ranks
 from himach.ranks.launch.preload import preload
 from himach.ranks.quiet import quiet_ranks
+from himach.runner.options import Job, LiveOptions, RunOptions, parse_keywords
 from himach.staging.options import StageOptions
 
 if TYPE_CHECKING:  # it imports numpy, which the starting process does not need

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from himach.errors import HimachError, UsageError
-from himach.opening.dataset import OpenFrames
-from himach.opening.member import read_members, truncate
-from himach.opening.options import Job
+from himach.io.datasets.member import read_members, truncate
+from himach.io.datasets.opening import OpenFrames
 from himach.output.parts import parts_text
 from himach.output.record import analysis_record
 from himach.output.table import Table
@@ -26,6 +25,7 @@ from himach.planning.plan import check_length, project
 from himach.ranks.collective import on_first_rank
 from himach.ranks.communicator import World
 from himach.runner.ensemble.member_run import attempt, each_member, member_job
+from himach.runner.options import Job
 from himach.runner.rank_run import RankRun, stages
 
 #: Frames that are sampled to estimate the bytes of all.

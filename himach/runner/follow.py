@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from himach.errors import UsageError, checks_arguments
-from himach.opening.member import Member
-from himach.opening.options import FramesRequest, LiveOptions, Output
+from himach.io.datasets.member import Member
+from himach.io.datasets.request import FramesRequest
 from himach.output.record import Record
 from himach.ranks.collective import on_first_rank
 from himach.ranks.communicator import World, alone
@@ -21,6 +21,7 @@ from himach.ranks.launch.pool import Ranks
 from himach.ranks.process_exit import promised_rank, under_launcher
 from himach.ranks.quiet import quiet_ranks
 from himach.runner.live.updates import Update, check_live, give_way, go_live, start_ranks
+from himach.runner.options import LiveOptions, Output
 from himach.runner.run import Analyses, PathLike, on_ranks, requested_job, run_here, run_on_spawned_ranks
 from himach.transformations import NoJump, Transformation
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from himach.errors import UsageError
-from himach.io.dataset.source import Source
-from himach.opening.options import Job
+from himach.io.datasets.source import Source
 from himach.output.claim import FOLDER, PAIRS
 from himach.ranks.collective import warn_once
 from himach.ranks.quiet import say
+from himach.runner.options import Job
 from himach.runner.rank_run import RankRun
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from himach.analysis import state_without_universe
 from himach.errors import AnalysisError
-from himach.opening.options import Job
 from himach.output.record import Record
 from himach.ranks.communicator import World
 from himach.ranks.quiet import quiet_ranks
+from himach.runner.options import Job
 
 if TYPE_CHECKING:
     from himach.result import Result

@@ -16,11 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.engine import Passed, Work, run_pass
-from himach.io.dataset.origin_watch import OriginChangedError
-from himach.io.dataset.source import Source
-from himach.io.dataset.writeback import WriteResult
+from himach.io.datasets.origin_stamp import OriginChangedError
+from himach.io.datasets.source import Source
+from himach.io.datasets.writeback import WriteResult
 from himach.io.store.store import Dataset, StoreError
-from himach.opening.options import Job
 from himach.output.record import Record
 from himach.planning.observation import observation
 from himach.ranks.collective import Meeting, largest, on_first_rank, warn_once
@@ -29,6 +28,7 @@ from himach.ranks.launch.stop_requests import StopRequests
 from himach.ranks.progress import Progress
 from himach.rows.tables import gather_tables, lead
 from himach.runner.kept_pairs import keeping_warnings, kept_pairs, make_writer, mapping_deadline
+from himach.runner.options import Job
 from himach.runner.outcome.methods_text import with_intervals
 from himach.runner.outcome.place import estimate_outcomes, finish_all, outcome_place, units
 from himach.runner.outcome.run_record import dataset_record, request_record

@@ -17,22 +17,21 @@ from himach.analysis import Analysis
 from himach.engine import Memory
 from himach.errors import UsageError
 from himach.frame import POSITIONS
-from himach.io.dataset.source import Source
-from himach.io.dataset.subsets import open_readable
+from himach.io.datasets.frame_steps import Paths, universe_transform
+from himach.io.datasets.opening import OpenFrames, open_frames, open_store
+from himach.io.datasets.source import Source
+from himach.io.datasets.subsets import open_readable
 from himach.io.frame_source import ReadOptions
-from himach.io.remote.url import public_name
 from himach.io.server.survey import ServedStore
 from himach.io.store.store import Store
+from himach.io.trajectories.urls.names import public_name
 from himach.io.universe.view import View
-from himach.opening.dataset import OpenFrames, open_frames, open_store
-from himach.opening.frame_steps import universe_transform
-from himach.opening.options import Job
-from himach.opening.paths import Paths
 from himach.output.record import Record
 from himach.planning.observation import MemberTimes
 from himach.ranks.collective import is_everywhere, run_collectively, warn_once
 from himach.ranks.communicator import Communicator, World
 from himach.ranks.launch.memory import default_memory, scratch_directory
+from himach.runner.options import Job
 from himach.runner.outcome.place import OutcomePlace, located
 from himach.staging.assembly.assemble import assemble_for_run
 from himach.zazen import assign
@@ -143,7 +142,7 @@ class RankRun:
     def _open_paths(self) -> Paths | None:
         if not self.job.transform_options.nojump:
             return None
-        from himach.opening.paths import Paths
+        from himach.io.datasets.frame_steps import Paths
 
         return Paths(self.job, self.opened)
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from himach.errors import UsageError
-from himach.opening.member import Member
-from himach.opening.options import Job, RunOptions, TransformOptions, absolute_cache
+from himach.io.datasets.member import Member
+from himach.io.datasets.request import TransformOptions, absolute_cache
 from himach.output.claim import RECORD
+from himach.runner.options import Job, RunOptions
 from himach.runner.outcome.run_record import restored_keywords
 from himach.runner.scripts import find_analyses
 

@@ -8,10 +8,10 @@ import warnings
 from collections.abc import Mapping, Sequence
 
 from himach.errors import NoFrameError, TrajectoryError
-from himach.io.trajectory.index.xdr_index import XdrIndex
-from himach.io.trajectory.origin import Origin, open_origin
-from himach.io.trajectory.xdr_file import XdrFile
-from himach.opening.shared_index import NodeBytes, attach_columns, mark_shared
+from himach.io.trajectories.index.xdr_index import XdrIndex
+from himach.io.trajectories.origin import Origin, open_origin
+from himach.io.trajectories.shared_index import NodeBytes, attach_columns, mark_shared
+from himach.io.trajectories.xdr_file import XdrFile
 from himach.ranks.collective import Meeting
 from himach.ranks.communicator import World
 from himach.staging.options import StageOptions

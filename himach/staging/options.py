@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from himach.errors import UsageError
-from himach.io.remote.url import refuse_urls
+from himach.io.datasets.request import DatasetRequest, check_choices, option
 from himach.io.store.sizes import parse_size
-from himach.opening.options import DatasetRequest, check_choices, option
+from himach.io.trajectories.urls.names import refuse_urls
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,6 @@ class StageOptions(DatasetRequest):
     @property
     def name(self) -> str:
         """Name of the dataset in stores."""
-        from himach.io.dataset.lookup import dataset_name
+        from himach.io.datasets.lookup import dataset_name
 
         return self.dataset if self.dataset is not None else dataset_name(self.trajectories)

@@ -17,7 +17,7 @@ from pyroaring import BitMap64
 
 from himach.errors import UsageError
 from himach.frame import RawFrame
-from himach.io.dataset.attachment import COPIES
+from himach.io.datasets.attachment import COPIES
 from himach.io.frame_source import ReadOptions
 from himach.io.store.store import Dataset
 from himach.ranks.collective import run_collectively

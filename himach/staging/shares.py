@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.errors import UsageError
-from himach.io.dataset.subsets import Readable
+from himach.io.datasets.subsets import Readable
 from himach.io.store.quota import check_quota, chosen_quota, open_chosen
 from himach.io.store.store import Store
 from himach.ranks.collective import Meeting, run_collectively

@@ -17,20 +17,19 @@ import numpy as np
 from himach.atoms import Atoms
 from himach.errors import TrajectoryError
 from himach.frame import RawFrame
-from himach.io.dataset.attachment import attach_origin
-from himach.io.dataset.lookup import Candidate, OriginChoice, choose_generation, choose_origin, find, refuse_others
-from himach.io.dataset.origin_stamp import OriginStamp
-from himach.io.dataset.origin_watch import OriginChangedError, OriginNote, OriginWatch
-from himach.io.dataset.subsets import Readable, Subset, open_readable, open_subset
-from himach.io.dataset.writeback import copy_rows
+from himach.io.datasets.attachment import attach_origin
+from himach.io.datasets.lookup import Candidate, OriginChoice, choose_generation, choose_origin, find, refuse_others
+from himach.io.datasets.opening import choose_together, find_together, note_elsewhere, watch_origin
+from himach.io.datasets.origin_stamp import OriginChangedError, OriginNote, OriginStamp, OriginWatch
+from himach.io.datasets.subsets import Readable, Subset, open_readable, open_subset
+from himach.io.datasets.writeback import copy_rows
 from himach.io.frame_source import WHOLE, ReadOptions
 from himach.io.store.store import Dataset, Store, StoreError, StoreFullError
-from himach.io.trajectory.index.xdr_index import XdrIndex
-from himach.io.trajectory.origin import Origin, open_origin
+from himach.io.trajectories.index.xdr_index import XdrIndex
+from himach.io.trajectories.origin import Origin, open_origin
+from himach.io.trajectories.shared_index import free
 from himach.io.universe.topology import load_topology
 from himach.io.universe.view import View
-from himach.opening.dataset import choose_together, find_together, note_elsewhere, watch_origin
-from himach.opening.shared_index import free
 from himach.ranks.collective import on_first_rank, run_collectively
 from himach.ranks.communicator import World
 from himach.staging.growth import open_growing, wait_for_growth

@@ -16,13 +16,12 @@ from pyroaring import BitMap64
 
 from himach.errors import HimachError, UsageError
 from himach.frame import RawFrame
-from himach.io.dataset.attachment import AUTHOR, COPIES, INDEX, STAMP, TIMES, read_stamp
-from himach.io.dataset.lookup import Candidate, find, find_offline, list_names, open_cache, refuse_mixed
-from himach.io.dataset.origin_stamp import OriginStamp
-from himach.io.dataset.origin_watch import open_unchanged
+from himach.io.datasets.attachment import AUTHOR, COPIES, INDEX, STAMP, TIMES, read_stamp
+from himach.io.datasets.lookup import Candidate, find, find_offline, list_names, open_cache, refuse_mixed
+from himach.io.datasets.origin_stamp import OriginStamp, open_unchanged
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError
-from himach.io.trajectory.origin import Origin, open_origin
+from himach.io.trajectories.origin import Origin, open_origin
 from himach.ranks.collective import on_first_rank, run_collectively
 from himach.ranks.communicator import Communicator, World
 from himach.selection import is_sparse

@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "store/dataset.h"
 
-static const char author_file[] = "x-author"; /* an attachment (himach/io/dataset/attachment.py) */
+static const char author_file[] = "x-author"; /* an attachment (himach/io/datasets/attachment.py) */
 
 /* Beside its frames a dataset has this file if its origin is known. */
 static const char origin_file[] = "x-origin.json";

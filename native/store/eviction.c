@@ -14,9 +14,9 @@
 #define LARGEST_RESERVE (INT64_C(1) << 30)
 enum { RESERVED_SHARE = 20 }; /* a twentieth of the file system stays free, or LARGEST_RESERVE */
 
-/* Beside its frames a dataset has this file if its origin is known (himach/io/dataset/attachment.py). */
+/* Beside its frames a dataset has this file if its origin is known (himach/io/datasets/attachment.py). */
 static const char origin_file[] = "x-origin.json";
-/* Some atoms of the frames of such a one have this (himach/io/dataset/subsets.py). */
+/* Some atoms of the frames of such a one have this (himach/io/datasets/subsets.py). */
 static const char atoms_file[] = "x-atoms";
 
 /* --- Looking ----------------------------------------------------------------------------------------------------- */

@@ -18,9 +18,9 @@ from MDAnalysisTests.datafiles import DCD, DCD_TRICLINIC, GRO, PSF, PSF_TRICLINI
 import himach
 from himach.conversion.formats import Fixed
 from himach.errors import UsageError
-from himach.formats.layout import Content
-from himach.formats.netcdf import NetCdf
 from himach.frame import RawFrame
+from himach.io.trajectories.layouts.layout import Content
+from himach.io.trajectories.layouts.netcdf import NetCdf
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 convert = partial(himach.convert, cache="off")

@@ -14,8 +14,8 @@ from MDAnalysisTests.datafiles import GRO, XTC
 import himach
 from himach.examples import load
 from himach.frame import Coded
-from himach.io.trajectory.xdr_header import parse_xtc
-from himach.io.trajectory.xtc import PAD, decode, encode
+from himach.io.trajectories.xdr_header import parse_xtc
+from himach.io.trajectories.xtc import PAD, decode, encode
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import himach
-import himach.opening.options
+import himach.runner.options
 from himach.frame import RawFrame
 from himach.ranks.communicator import alone
 from himach.ranks.mpi import connect
@@ -229,7 +229,7 @@ def test_any_emission_through_run(made, emitters, selected, sizes):
     with pytest.MonkeyPatch.context() as patch:
         if sizes != "large":
             make_small(patch)
-        patch.setattr(himach.opening.options, "MIN_LIMIT_BYTES", 1)
+        patch.setattr(himach.runner.options, "MIN_LIMIT_BYTES", 1)
         result = himach.run(
             analyses,
             *made.paths,

@@ -11,7 +11,7 @@ from checkpoint.fingerprint.script_cases import text_of
 
 from himach.engine import Work, run_pass
 from himach.examples import sample
-from himach.io.trajectory.origin import open_origin
+from himach.io.trajectories.origin import open_origin
 from himach.io.universe.topology import load_topology
 from himach.io.universe.view import View
 from himach.ranks.communicator import alone

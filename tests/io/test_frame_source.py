@@ -5,14 +5,14 @@ import pytest
 from support import needs
 
 import himach
-from himach.io.dataset.source import Source
-from himach.io.dataset.subsets import open_kept_atoms, open_subset
+from himach.io.datasets.source import Source
+from himach.io.datasets.subsets import open_kept_atoms, open_subset
+from himach.io.datasets.universe_input import MemoryFrames
 from himach.io.frame_source import ReadOptions
 from himach.io.push.held_slices import find_slices
 from himach.io.store.store import Store
-from himach.io.trajectory.join import FilePart
-from himach.io.trajectory.origin import Origin, open_origin
-from himach.opening.memory_frames import MemoryFrames
+from himach.io.trajectories.join import FilePart
+from himach.io.trajectories.origin import Origin, open_origin
 
 from .frame_sources import (
     BOX,
@@ -25,7 +25,7 @@ from .frame_sources import (
     make_positions,
     write_files,
 )
-from .trajectory.h5md.trees import BASE, write
+from .trajectories.h5md.trees import BASE, write
 
 
 class TestStore(CachedFramesTests):

@@ -16,8 +16,8 @@ from support import needs
 from support.commands import wait_until
 from support.ranks import clean_environment
 
-from himach.formats.layout import FileLayout
 from himach.frame import RawFrame
+from himach.io.trajectories.layouts.layout import FileLayout
 
 PATIENCE = 120.0  # seconds; the machine may be busy
 

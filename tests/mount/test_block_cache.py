@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from himach.errors import TrajectoryError
-from himach.formats.dcd import Dcd
-from himach.formats.layout import Content
-from himach.formats.netcdf import NetCdf
-from himach.formats.trr import Trr
+from himach.io.trajectories.layouts.dcd import Dcd
+from himach.io.trajectories.layouts.layout import Content
+from himach.io.trajectories.layouts.netcdf import NetCdf
+from himach.io.trajectories.layouts.trr import Trr
 from himach.mount import block_cache as windows
 from himach.mount.block_cache import BlockCache
 

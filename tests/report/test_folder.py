@@ -19,12 +19,12 @@ from support.sample_runs import Plain, make_record
 import himach
 from himach.errors import UsageError
 from himach.examples import load
-from himach.opening.options import RunOptions
 from himach.output.formats import content
 from himach.output.table import Column, Table
 from himach.report.files import methods_files
 from himach.report.folder import SCHEMA, read_folder, read_table
 from himach.report.page import report_page
+from himach.runner.options import RunOptions
 
 PAGE = Path(__file__).parents[2] / "docs" / "run-json.md"
 

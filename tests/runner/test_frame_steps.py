@@ -11,7 +11,7 @@ from MDAnalysisTests.datafiles import DCD, GRO, PSF, TPR, XTC
 from support.commands import himach as command
 
 import himach
-from himach.opening.options import TransformOptions
+from himach.io.datasets.request import TransformOptions
 from himach.transformations import Center, Fit, NoJump, Whole, Wrap
 
 

@@ -13,7 +13,7 @@ from MDAnalysisTests.datafiles import DCD, PSF
 from support.ranks import clean_environment, mpiexec
 
 import himach
-from himach.opening.options import Job
+from himach.runner.options import Job
 
 
 class Radius(himach.Analysis):

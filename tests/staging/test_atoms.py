@@ -13,9 +13,9 @@ from support.cache_data import N_FRAMES, make, only_dataset, stage_on_nodes, wri
 from support.commands import himach, start_himach, wait_until
 
 from himach.errors import UsageError
-from himach.io.dataset.subsets import list_subsets
+from himach.io.datasets.subsets import list_subsets
 from himach.io.store.store import Store, StoreNotFoundError
-from himach.io.trajectory.origin import open_origin
+from himach.io.trajectories.origin import open_origin
 from himach.ranks.communicator import alone
 from himach.staging.options import StageOptions
 from himach.staging.stage import stage

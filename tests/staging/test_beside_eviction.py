@@ -11,7 +11,7 @@ from MDAnalysisTests.datafiles import DCD, PSF
 from support.cache_data import stage_on_nodes as on_nodes
 
 from himach.io.store.store import Store
-from himach.io.trajectory.origin import open_origin
+from himach.io.trajectories.origin import open_origin
 
 NODES = ["a", "b", "c"]
 N_FRAMES = 98

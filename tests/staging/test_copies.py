@@ -15,9 +15,9 @@ from support.cache_data import stage_on_nodes as on_nodes
 from support.commands import himach
 
 from himach.frame import RawFrame
-from himach.io.dataset.attachment import read_stamp
-from himach.io.dataset.lookup import Candidate
-from himach.io.dataset.origin_stamp import OriginStamp
+from himach.io.datasets.attachment import read_stamp
+from himach.io.datasets.lookup import Candidate
+from himach.io.datasets.origin_stamp import OriginStamp
 from himach.io.store.store import Store
 from himach.staging.replication import plan
 from himach.staging.without_origin import description

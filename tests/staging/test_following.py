@@ -20,8 +20,8 @@ from support.io_samples import offsets_of
 from himach import Analysis, HimachError, run
 from himach.io.frame_source import WHOLE
 from himach.io.store.store import Store
-from himach.io.trajectory.frame_directory import Manifest
-from himach.io.trajectory.origin import Origin
+from himach.io.trajectories.frame_directory import Manifest
+from himach.io.trajectories.origin import Origin
 from himach.ranks.communicator import alone
 from himach.staging import growth
 from himach.staging.options import StageOptions

@@ -11,9 +11,9 @@ from support import needs
 from support.ranks import mpiexec
 
 import himach
-from himach.io.dataset.lookup import dataset_name
+from himach.io.datasets.lookup import dataset_name
 from himach.io.store.store import Dataset, Store, StoreNotFoundError
-from himach.io.trajectory.origin import open_origin
+from himach.io.trajectories.origin import open_origin
 
 N_FRAMES = 64
 N_ATOMS = 50

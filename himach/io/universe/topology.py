@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from himach.errors import HimachError, TrajectoryError, UsageError
-from himach.io.remote.byte_file import label, local_path
 from himach.io.store.bodhi import crc32c
 from himach.io.store.store import StoreError
-from himach.io.trajectory.failures import quietly, reason
-from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS, parser_class
-from himach.io.trajectory.origin import Origin, existing_path
+from himach.io.trajectories.failures import quietly, reason
+from himach.io.trajectories.keywords import TOPOLOGY_KEYWORDS, parser_class
+from himach.io.trajectories.origin import Origin, existing_path
+from himach.io.trajectories.urls.byte_file import label, local_path
 
 if TYPE_CHECKING:
     from MDAnalysis.core.topology import Topology

@@ -23,8 +23,8 @@ from MDAnalysis.core.topology import Topology
 from himach.errors import AnalysisError, TrajectoryError, UsageError
 from himach.frame import DATA, Frame, RawFrame
 from himach.io.frame_source import ReadOptions
-from himach.io.trajectory.origin import PUSHED, Origin
-from himach.io.trajectory.xdr_file import out_of_reach
+from himach.io.trajectories.origin import PUSHED, Origin
+from himach.io.trajectories.xdr_file import out_of_reach
 from himach.io.universe.asked import asked_atoms
 from himach.io.universe.gather import copy_rows, first_lost
 from himach.io.universe.timestep import BoundTimestep, FrameNumber

@@ -11,8 +11,8 @@ from typing import Any
 
 from himach.errors import HimachError, UsageError
 from himach.files import content_digest
-from himach.io.trajectory.origin import read_fingerprint
-from himach.opening.member import WILD, read_members, truncate
+from himach.io.datasets.member import WILD, read_members, truncate
+from himach.io.trajectories.origin import read_fingerprint
 
 Record = Mapping[str, Any]
 

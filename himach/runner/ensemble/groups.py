@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.errors import UsageError
-from himach.opening.member import Lazy, Member
+from himach.io.datasets.member import Lazy, Member
 from himach.output.table import Column, Note, Table
 from himach.runner.ensemble.columns import Roles, hashable_cells
 from himach.uncertainty import difference, holm, replicas

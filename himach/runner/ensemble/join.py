@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from himach.errors import UsageError
-from himach.opening.member import Lazy, Member
+from himach.io.datasets.member import Lazy, Member
 from himach.output.parts import parts
 from himach.output.table import Note, Table
 from himach.runner.ensemble.columns import column_roles

@@ -21,11 +21,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from himach.errors import AnalysisError, HimachError, StateError, TimeUpError, UsageError, as_himach
-from himach.io.dataset.lookup import find, list_names, open_cache
+from himach.io.datasets.lookup import find, list_names, open_cache
+from himach.io.datasets.member import Member
+from himach.io.datasets.request import FramesRequest
 from himach.io.server.survey import ServedStore
 from himach.io.store.store import Store
-from himach.opening.member import Member
-from himach.opening.options import FramesRequest, Job
 from himach.output.claim import FOLDER, PAIRS
 from himach.output.features import write_features
 from himach.output.names import lasting_name
@@ -36,6 +36,7 @@ from himach.ranks.launch.memory import MIN_LIMIT_BYTES, default_memory
 from himach.ranks.process_exit import is_interruption
 from himach.ranks.progress import Progress
 from himach.runner.kept_pairs import unrequested_keep_time
+from himach.runner.options import Job
 from himach.runner.outcome.place import OutcomePlace
 from himach.runner.rank import perform
 from himach.runner.rank_run import EnsembleContext, RankOutcome, closing_collectively, one_thread

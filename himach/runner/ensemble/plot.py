@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from himach.analysis import FRAME, TIME, Analysis
-from himach.opening.member import Member
+from himach.io.datasets.member import Member
 from himach.output.figures.plots import numeric
 from himach.output.figures.series import column_means, draw_legend, time_axis
 from himach.output.parts import parts

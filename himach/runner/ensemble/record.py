@@ -11,12 +11,12 @@ from functools import partial
 from typing import Any
 
 from himach.files import content_digest
-from himach.io.remote.url import absolute, public_name
-from himach.opening.member import Lazy, Member
-from himach.opening.options import Job
+from himach.io.datasets.member import Lazy, Member
+from himach.io.trajectories.urls.names import absolute, public_name
 from himach.output.record import Record
 from himach.ranks.communicator import World
 from himach.runner.ensemble.member_run import PHASES, StoredRun
+from himach.runner.options import Job
 
 #: Fields of a member's record that concern this member alone.
 OF_MEMBERS = ("system", "planning", "uncertainty", "live", "files")

@@ -13,9 +13,8 @@ from typing import Any
 
 from himach.checkpoint.directory import PairsDirectory
 from himach.errors import UsageError
-from himach.opening.dataset import open_store
-from himach.opening.member import Lazy, Member, read_members, truncate
-from himach.opening.options import Job
+from himach.io.datasets.member import Lazy, Member, read_members, truncate
+from himach.io.datasets.opening import open_store
 from himach.output.record import Record
 from himach.planning.observation import member_observation
 from himach.ranks.collective import on_first_rank
@@ -24,6 +23,7 @@ from himach.runner.ensemble.join import join
 from himach.runner.ensemble.member_run import MANY, PHASES, MemberRun, MemberRunner, StoredRun, each_member
 from himach.runner.ensemble.plot import EnsemblePlot
 from himach.runner.ensemble.record import ensemble_record
+from himach.runner.options import Job
 from himach.runner.outcome.methods_text import with_groups
 from himach.runner.outcome.place import LEVEL, OutcomePlace, outcome_place, units
 from himach.runner.rank_run import EnsembleContext, RankOutcome, stages

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from himach.errors import HimachError, UsageError
+from himach.io.datasets.member import Member, read_members
+from himach.io.datasets.request import FramesRequest
 from himach.io.push.address import EngineAddress
-from himach.opening.member import Member, read_members
-from himach.opening.options import FramesRequest, LiveOptions
 from himach.runner.live.frame_sources import FramesSoFar
 from himach.runner.live.imd_client import ImdClient, ReceiverOptions
+from himach.runner.options import LiveOptions
 
 
 def engine_among(trajectories: Sequence[Path]) -> EngineAddress | None:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from himach.errors import TrajectoryError, UsageError
-from himach.io.dataset.lookup import find, list_names, open_cache
+from himach.io.datasets.lookup import find, list_names, open_cache
 from himach.io.push.held_slices import names_with_slices
 from himach.io.store.store import Dataset, Store
-from himach.io.trajectory.origin import open_origin
+from himach.io.trajectories.origin import open_origin
 
 
 @dataclass(frozen=True)

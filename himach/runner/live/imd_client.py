@@ -14,12 +14,13 @@ from importlib.util import find_spec
 from typing import Any
 
 from himach.errors import HimachError, TrajectoryError, UsageError
+from himach.io.datasets.member import Member
+from himach.io.datasets.request import FramesRequest
 from himach.io.push.address import EngineAddress
 from himach.io.store.sizes import parse_size
-from himach.opening.member import Member
-from himach.opening.options import FramesRequest, LiveOptions
 from himach.output.names import lasting_name
 from himach.runner.live.frame_sources import FramesSoFar
+from himach.runner.options import LiveOptions
 
 BUFFER = 2 * 10**9  # bytes of unanalysed frames above which an engine is paused
 #: Time limit for the program to store its frames and end.

@@ -19,13 +19,13 @@ from pathlib import Path
 
 from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.frame import RawFrame
-from himach.io.dataset.attachment import AUTHOR
-from himach.io.dataset.lookup import list_names
+from himach.io.datasets.attachment import AUTHOR
+from himach.io.datasets.lookup import list_names
 from himach.io.push.address import EngineAddress
 from himach.io.push.engine import EngineStream
 from himach.io.store.quota import check_quota, chosen_quota, open_chosen
 from himach.io.store.store import Dataset, Store, StoreConflictError
-from himach.io.trajectory.origin import existing_path
+from himach.io.trajectories.origin import existing_path
 from himach.io.universe.topology import parse
 from himach.runner.live.imd_client import ReceiverOptions, ReceiverStatus
 

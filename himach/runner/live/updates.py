@@ -17,10 +17,10 @@ from types import FrameType
 from typing import Any, TypeAlias, TypeVar
 
 from himach.errors import HimachError, TrajectoryError, UsageError
+from himach.io.datasets.member import truncate
+from himach.io.datasets.request import FramesRequest
 from himach.io.push.address import EngineAddress
-from himach.io.remote.url import refuse_urls
-from himach.opening.member import truncate
-from himach.opening.options import FramesRequest, LiveOptions, RunOptions
+from himach.io.trajectories.urls.names import refuse_urls
 from himach.output.record import Record
 from himach.planning.half_width import HalfWidth
 from himach.ranks.collective import on_first_rank, run_collectively
@@ -31,6 +31,7 @@ from himach.runner.live.ensemble_feed import EnsembleFeed, check_ensemble, engin
 from himach.runner.live.frame_sources import DatasetFeed, FileFeed, FramesSoFar
 from himach.runner.live.imd_client import ImdClient, ReceiverOptions, need_imdclient
 from himach.runner.live.scratch_pairs import pairs_between
+from himach.runner.options import LiveOptions, RunOptions
 from himach.staging.assembly.assemble import SliceAssembler
 
 T = TypeVar("T")

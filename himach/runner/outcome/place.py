@@ -17,7 +17,6 @@ from himach.analysis import Analysis
 from himach.engine import Results
 from himach.engine.failures import RAISED, failure
 from himach.errors import UsageError
-from himach.opening.options import Job
 from himach.output.claim import FOLDER, STAGED, Claim, prepare_out
 from himach.output.directory import write_run
 from himach.output.names import unique_labels, unique_names
@@ -28,6 +27,7 @@ from himach.ranks.collective import on_first_rank
 from himach.ranks.communicator import World
 from himach.ranks.quiet import collect_warnings
 from himach.rows.tables import relocate_columns
+from himach.runner.options import Job
 from himach.runner.outcome.estimates import add_estimates
 
 

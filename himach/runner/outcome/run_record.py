@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from himach.analysis import GIVEN, Analysis
-from himach.io.remote.byte_file import local_path
-from himach.io.remote.url import absolute, is_url, redact
-from himach.opening.dataset import OpenFrames
-from himach.opening.options import Job
-from himach.opening.universe_input import UniverseInput
+from himach.io.datasets.opening import OpenFrames
+from himach.io.datasets.universe_input import UniverseInput
+from himach.io.trajectories.urls.byte_file import local_path
+from himach.io.trajectories.urls.names import absolute, is_url, redact
 from himach.output.formats import to_json
 from himach.output.record import Record, analysis_record
 from himach.runner.assignments import declared_stages, stage_class
+from himach.runner.options import Job
 from himach.runner.outcome.methods_text import describe_methods
 from himach.selection import chosen, frames_text
 from himach.state_hash import topology_digest

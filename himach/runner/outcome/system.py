@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from himach.opening.dataset import OpenFrames
+from himach.io.datasets.opening import OpenFrames
 from himach.output.record import Record
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from himach.errors import HimachError, UsageError
+from himach.io.datasets.request import DatasetRequest
 from himach.io.push.held_slices import Followed, HeldSlices, Since, SliceKind, find_slices, merge, names_with_slices
-from himach.io.remote.url import is_url
 from himach.io.server.survey import ServedStore
 from himach.io.store.quota import open_chosen, set_chosen_quota
 from himach.io.store.store import Store, StoreError
-from himach.opening.options import DatasetRequest
+from himach.io.trajectories.urls.names import is_url
 from himach.ranks.collective import is_everywhere, run_collectively
 from himach.ranks.communicator import Communicator, World
 from himach.staging.assembly.complete_frames import Assembled, Finder

@@ -9,7 +9,7 @@ from contextlib import suppress
 import numpy as np
 import numpy.typing as npt
 
-from himach.io.dataset.attachment import AUTHOR, has_stamp
+from himach.io.datasets.attachment import AUTHOR, has_stamp
 from himach.io.push.held_slices import SUFFIX, HeldSlices, SliceKind, find_slices
 from himach.io.store.bodhi import GatherHandle
 from himach.io.store.quota import survey

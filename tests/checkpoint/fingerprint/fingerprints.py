@@ -12,8 +12,8 @@ import pytest
 from himach import user_code
 from himach.checkpoint.map_fingerprint import MapFingerprint, map_fingerprint
 from himach.examples import sample
-from himach.io.dataset.origin_stamp import OriginStamp
-from himach.io.trajectory.origin import open_origin
+from himach.io.datasets.origin_stamp import OriginStamp
+from himach.io.trajectories.origin import open_origin
 from himach.io.universe.topology import load_topology
 from himach.io.universe.view import View
 from himach.runner.scripts import load_script

@@ -71,7 +71,7 @@ cells, edits, tests = json.loads(sys.argv[1]), json.loads(sys.argv[2]), sys.argv
 sys.path.insert(0, tests)
 from checkpoint.fingerprint.fingerprints import TOPOLOGY, TRAJECTORY, fingerprint_of, fingerprint_of_script
 from himach.ranks.launch.pool import pack_work
-from himach.opening.options import Job
+from himach.runner.options import Job
 from himach.runner.perform import PickledJob
 shell = InteractiveShell.instance()
 def run(*cells):

@@ -9,11 +9,11 @@ from support.shelves import N_ATOMS, positions_of
 
 import himach
 from himach.checkpoint.map_fingerprint import differences, map_fingerprint
+from himach.io.datasets.opening import open_frames
 from himach.io.store.store import Store
 from himach.io.universe.view import View
-from himach.opening.dataset import open_frames
-from himach.opening.options import Job
 from himach.ranks.communicator import alone
+from himach.runner.options import Job
 
 
 def identity(trajectory, topology, place, **options):

@@ -31,7 +31,7 @@ from support.commands import wait_until
 
 import himach
 from himach.errors import HimachError
-from himach.io.dataset.listing import evict_chosen
+from himach.io.datasets.listing import evict_chosen
 from himach.io.frame_source import ReadOptions
 from himach.io.server import control
 from himach.io.server.client import find, socket_path

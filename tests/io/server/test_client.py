@@ -14,7 +14,7 @@ from support.cache_data import keep, push
 from support.commands import wait_until
 from support.shelves import spoil
 
-from himach.io.dataset.name_space import list_datasets
+from himach.io.datasets.name_space import list_datasets
 from himach.io.store.store import Store, StoreBusyError, StoreError, StoreNotFoundError
 
 PART = 128 << 10  # bytes of an attachment that a server gives at once

@@ -19,7 +19,7 @@ from support.ranks import clean_environment
 from support.shelves import flip
 
 import himach
-from himach.io.dataset.name_space import join_answers
+from himach.io.datasets.name_space import join_answers
 from himach.io.frame_source import ReadOptions
 from himach.io.server import remote_store
 from himach.io.server.admission import make_key, read_key

@@ -15,10 +15,10 @@ from support.ranks import mpiexec
 import himach
 from himach import examples
 from himach.frame import POSITIONS, VELOCITIES
-from himach.io.dataset.source import Source
+from himach.io.datasets.source import Source
 from himach.io.frame_source import ReadOptions
 from himach.io.store.store import Store
-from himach.io.trajectory.origin import open_origin
+from himach.io.trajectories.origin import open_origin
 
 
 class NoOrigin:

@@ -25,9 +25,9 @@ from support.messages import connect as connect_of_messages
 from support.ranks import clean_environment
 
 import himach
-import himach.opening.offline_origin  # of files that a stranger may not read
+import himach.io.datasets.offline_origin  # of files that a stranger may not read
 from himach import examples
-from himach.io.dataset.lookup import open_cache
+from himach.io.datasets.lookup import open_cache
 from himach.io.server import (
     control,
     survey,  # noqa: F401 - a stranger may not be able to read himach either

@@ -12,7 +12,7 @@ from support.io_samples import FORMATS
 
 from himach.errors import AnalysisError
 from himach.frame import RawFrame
-from himach.io.trajectory.origin import open_origin
+from himach.io.trajectories.origin import open_origin
 from himach.io.universe.asked import AskedVectors
 from himach.io.universe.gather import copy_rows, gather
 from himach.io.universe.topology import load_topology

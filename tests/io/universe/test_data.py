@@ -12,7 +12,7 @@ from support.io_samples import make as make_of_io_samples
 
 import himach
 from himach.errors import AnalysisError, TrajectoryError, UsageError
-from himach.io.trajectory.origin import open_origin
+from himach.io.trajectories.origin import open_origin
 from himach.io.universe.gather import mean_row, rows
 from himach.io.universe.topology import load_topology
 

@@ -22,7 +22,7 @@ from support.io_samples import FORMATS
 import himach
 from himach.io.store.bodhi import crc32c
 from himach.io.store.store import Store, StoreFullError
-from himach.io.trajectory.origin import open_origin
+from himach.io.trajectories.origin import open_origin
 from himach.io.universe import topology as loading
 from himach.io.universe.topology import _CORE, _DERIVED, copy_topology, decode, encode, load_topology
 

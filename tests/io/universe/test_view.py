@@ -11,7 +11,7 @@ from support.io_samples import FORMATS, make
 import himach
 from himach.errors import AnalysisError
 from himach.frame import RawFrame
-from himach.io.trajectory.origin import open_origin
+from himach.io.trajectories.origin import open_origin
 from himach.io.universe.topology import load_topology
 from himach.io.universe.view import View
 

@@ -6,8 +6,8 @@ import pytest
 
 from himach.analysis import Analysis
 from himach.errors import UsageError
-from himach.opening.options import Job
 from himach.ranks.launch import memory
+from himach.runner.options import Job
 
 
 class Some(Analysis):

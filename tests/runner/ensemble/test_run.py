@@ -14,9 +14,9 @@ from support.ranks import run_under_mpiexec
 import himach as package
 from himach.examples import load
 from himach.io.store.store import Store
-from himach.opening.options import Job
 from himach.runner.ensemble import join, member_run
 from himach.runner.ensemble import run as ensemble_run
+from himach.runner.options import Job
 
 JOB = Job(["any.xtc"], cache="off", analyses=[load("rmsd")()])
 

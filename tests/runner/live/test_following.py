@@ -17,7 +17,7 @@ from support.ranks import mpiexec
 
 import himach
 from himach.errors import TrajectoryError
-from himach.io.trajectory.index.walk import read_index
+from himach.io.trajectories.index.walk import read_index
 from himach.runner.live import updates
 from himach.runner.live.frame_sources import FramesSoFar
 

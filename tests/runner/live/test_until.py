@@ -14,7 +14,7 @@ from support.threads import on_threads
 import himach as package
 from himach import uncertainty
 from himach.examples import load, sample
-from himach.io.trajectory.index.walk import read_index
+from himach.io.trajectories.index.walk import read_index
 from himach.planning.half_width import HalfWidth
 from himach.ranks.communicator import alone
 from himach.runner.live.scratch_pairs import LOCK, pairs_between

@@ -27,7 +27,7 @@ import numpy as np
 
 import himach
 from himach.errors import HimachError
-from himach.io.dataset.listing import entries
+from himach.io.datasets.listing import entries
 from himach.io.push.held_slices import SUFFIX, parse_generation
 from himach.io.server import control
 from himach.io.server.client import find, socket_path

@@ -1,0 +1,209 @@
+"""Descriptions of datasets for ``himach info``, in plain values: `describe()`; `describe_members()` of an ensemble."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from himach.errors import HimachError, TrajectoryError, UsageError, as_himach
+from himach.io.datasets.lookup import open_cache
+from himach.io.datasets.member import Member
+from himach.io.datasets.opening import open_dataset
+from himach.io.datasets.request import FramesRequest
+from himach.io.datasets.subsets import list_subsets
+from himach.io.server.survey import ServedStore
+from himach.io.store.cached_frames import CachedFrames
+from himach.io.store.quota import open_store, store_place
+from himach.io.store.sizes import show_size
+from himach.io.store.store import Dataset, Store, StoreError, StoreNotFoundError
+from himach.io.trajectories.origin import Origin
+from himach.io.trajectories.urls.names import absolute, strip_scheme
+from himach.io.universe.topology import bundled_topology, load_topology
+from himach.ranks.communicator import alone
+from himach.selection import Selected
+
+NO_ORIGIN = "away; this is what was noted when it was last seen, "
+
+
+def describe(
+    trajectories: Sequence[str | os.PathLike[str]],
+    topology: str | os.PathLike[str] | None = None,
+    keywords: Mapping[str, Any] | None = None,
+    cache: str | None = None,
+) -> dict[str, Any]:
+    """Describe a dataset, from this node's store if its origin is away.
+
+    `dict`: ``format`` (one name, or a list if files differ), ``files``, ``origin`` (a text if it is away, or None),
+    ``frames``, ``atoms``, ``first_time``, ``last_time`` (ps; None if the frames that give them are missing), ``dt``
+    (ps; None if uneven), ``box`` (of the first frame: Å and degrees, or None), ``velocities``, ``forces``,
+    ``topology`` (the file given or the dataset's own, or None), ``fingerprint``, ``warnings`` (about the files),
+    ``cached`` (a text about the store) and ``n_cached`` (frames).
+    """
+    return _describe(trajectories, topology, keywords, *_open_store(cache))
+
+
+def describe_members(
+    members: Sequence[Member], keywords: Mapping[str, Any] | None = None, cache: str | None = None
+) -> dict[str, list[Any]]:
+    """Describe the members of an ensemble.
+
+    `dict of list`: Columns with a cell per member: ``member``, ``group`` (if any has one), ``format``, ``frames`` (of
+    the dataset), ``atoms``, ``first_ps``, ``last_ps``, ``dt_ps``, ``cached`` (frames), ``topology``, and ``error``: why
+    it cannot be read.
+    """
+    store_arguments = _open_store(cache)
+    facts: list[Mapping[str, Any]] = []
+    for member in members:
+        try:
+            facts.append(_describe(member.trajectories, member.topology, keywords, *store_arguments))
+        except (HimachError, OSError) as error:
+            facts.append({"error": str(as_himach(error))})
+    groups = {"group": [member.group for member in members]} if any(member.group for member in members) else {}
+    columns = {
+        "format": "format", "frames": "frames", "atoms": "atoms", "first_ps": "first_time", "last_ps": "last_time",
+        "dt_ps": "dt", "cached": "n_cached", "topology": "topology", "error": "error",
+    }  # fmt: skip
+    return {
+        "member": [member.name for member in members],
+        **groups,
+        **{column: [_to_cell(member_facts.get(name)) for member_facts in facts] for column, name in columns.items()},
+    }
+
+
+def _to_cell(value: Any) -> Any:
+    """Return a value as a cell: a time rounded to 0.1 fs, several formats as one text."""
+    if isinstance(value, float):
+        return round(value, 4)
+    return ", ".join(value) if isinstance(value, list) else value
+
+
+def _describe(
+    trajectories: Sequence[str | os.PathLike[str]],
+    topology: str | os.PathLike[str] | None,
+    keywords: Mapping[str, Any] | None,
+    place: Path | str,
+    store: Store | ServedStore | None,
+    nothing: str,
+) -> dict[str, Any]:
+    """Describe a dataset; `nothing` is the text for a store without its frames."""
+    topology_file = None if topology is None else Path(strip_scheme(topology))
+    request = FramesRequest(
+        [Path(strip_scheme(path)) for path in trajectories], topology_file, keywords or {}, cache="off"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the result lists them
+        opened = open_dataset(alone(), request, store=(store, 0))
+        origin, away, topology_path = opened.origin, None, None
+        if opened.files is None:
+            with contextlib.suppress(UsageError):
+                topology_path = bundled_topology(origin)
+        else:
+            assert opened.origin_stamp is not None
+            topology_path, date = next(reversed(opened.files.topologies), None), opened.origin_stamp.seen
+            away = NO_ORIGIN + time.strftime("%Y-%m-%d %H:%M", time.localtime(date)) if date else "none: it was pushed"
+        if topology is not None:
+            load_topology(topology, origin, keywords)
+            topology_path = absolute(topology)
+        times = _times(origin, opened.frames)
+    kinds = list(dict.fromkeys(origin.kinds))
+    return {
+        "format": kinds[0] if len(kinds) == 1 else kinds,
+        "files": list(origin.paths),
+        "origin": away,
+        "frames": origin.n_frames,
+        "atoms": origin.n_atoms,
+        **times,
+        "velocities": origin.has_velocities,
+        "forces": origin.has_forces,
+        "topology": topology_path,
+        "fingerprint": origin.fingerprint,
+        "warnings": list(origin.warnings),
+        **_cached_frames(opened.cached, origin.n_frames, place, nothing),
+    }
+
+
+def as_text(facts: Mapping[str, Any]) -> str:
+    """Return the result of `describe` as lines for a terminal, with units."""
+    box, dt = facts["box"], facts["dt"]
+    fields = ["positions", *(name for name in ("velocities", "forces") if facts[name])]
+    formats = facts["format"] if isinstance(facts["format"], list) else [facts["format"]]
+    lines = [
+        ("format", ", ".join(formats)),
+        *(("file", str(path)) for path in facts["files"]),
+        *([("origin", facts["origin"])] if facts["origin"] else []),
+        ("topology", facts["topology"] or "none: name a topology file"),
+        ("frames", f"{facts['frames']:,}"),
+        ("atoms", f"{facts['atoms']:,}"),
+        ("holds", ", ".join(fields)),
+        ("time", f"{_format_time(facts['first_time'])} to {_format_time(facts['last_time'])} ps"),
+        ("between frames", "uneven or unknown" if dt is None else f"{_format_time(dt)} ps"),
+        ("box", "none" if box is None else "{:.5g} x {:.5g} x {:.5g} Å, {:.5g} {:.5g} {:.5g} degrees".format(*box)),
+        ("cached", facts["cached"]),
+        ("fingerprint", facts["fingerprint"]),
+        *(("warning", text) for text in dict.fromkeys(facts["warnings"])),
+    ]
+    width = max(len(name) for name, _ in lines)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
+
+
+def _open_store(cache: str | None) -> tuple[Path | str, Store | ServedStore | None, str]:
+    """Open the store read-only; return its place, the store, and the text for a dataset that it does not have."""
+    served = cache if cache is not None and cache.startswith("tcp://") else None
+    place = store_place(cache) if served is None else served.partition("?")[0]
+    try:
+        if served is None:
+            return place, open_store(cache, create=False, read_only=True), f"nothing in {place}"
+        store, reason = open_cache(served)
+        if reason:
+            warnings.warn(reason, stacklevel=3)
+        return place, store, f"nothing in {place}"
+    except StoreNotFoundError:
+        return place, None, f"nothing: there is no store at {place}"
+    except StoreError as error:
+        return place, None, f"nothing: {error}"
+
+
+def _cached_frames(cached: CachedFrames | None, n_frames: int, place: Path | str, nothing: str) -> dict[str, Any]:
+    """Return a text and the number of the dataset's cached frames."""
+    if cached is None:
+        return {"cached": nothing, "n_cached": 0}
+    try:
+        native, alien, nbytes = cached.native, cached.alien, cached.facts()["bytes"]
+    except StoreError as error:
+        return {"cached": f"nothing: {error}", "n_cached": 0}
+    count = len(native | alien)
+    share = "all" if count == n_frames else f"{count:,}"
+    extra = "".join(
+        f"; {len(sub.atoms):,} atoms of {len(sub.dataset.alien):,} frames ({show_size(sub.dataset.facts()['bytes'])})"
+        for sub in (list_subsets(cached) if isinstance(cached, Dataset) else ())
+    )
+    text = (
+        f"{share} of {n_frames:,} frames ({len(native):,} native, {len(alien):,} alien, {show_size(nbytes)}){extra} in "
+        f"{place}"
+    )
+    return {"cached": text, "n_cached": count}
+
+
+def _times(origin: Origin, frames: Selected) -> dict[str, Any]:
+    """Return times and the first box, as far as available frames give them."""
+    result: dict[str, Any] = dict.fromkeys(("first_time", "last_time", "dt", "box"))
+    try:
+        (first,) = origin.read([0])
+        result["first_time"] = first.time
+        result["box"] = None if first.box is None else [float(value) for value in first.box]
+        result["last_time"] = float(origin.times([origin.n_frames - 1])[0])
+        result["dt"] = origin.dt(frames)
+    except TrajectoryError:
+        if origin.present:
+            raise
+    return result
+
+
+def _format_time(picoseconds: float | None) -> str:
+    """Return a time rounded to 0.1 fs, which hides errors of float32."""
+    return "unknown" if picoseconds is None else f"{round(picoseconds, 4):.10g}"

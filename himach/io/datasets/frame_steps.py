@@ -1,0 +1,327 @@
+"""Transformations of frames before map(): `universe_transform()`, and `Paths`, which do not jump.
+
+A path does not jump through the periodic boundary: each atom has a shift, frame by frame.
+
+From one frame to the next each atom takes the shortest step in the box of the later one (von Bülow, Bullerjahn and
+Hummer, J. Chem. Phys. 153, 021101 (2020)). The box vectors by which steps in the file are longer are summed as integers
+of a small unit, so that sums do not depend on how frames are divided among ranks.
+
+In a run, the ranks read all frames once before the first map(): each reads consecutive frames and counts the periods by
+which atoms jump between them. The counts are in the memory of each node (`Paths`), so every rank can compute the shifts
+of any frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.errors import UsageError
+from himach.frame import RawFrame, Vectors
+from himach.io.datasets.opening import OpenFrames
+from himach.io.datasets.request import FramesRequest
+from himach.io.datasets.source import Source
+from himach.io.trajectories.shared_index import NodeBytes
+from himach.ranks.collective import run_collectively
+from himach.ranks.communicator import World
+from himach.selection import Selected, find_steps, numbers_at
+
+if TYPE_CHECKING:
+    from MDAnalysis import Universe
+
+    from himach.transformations import NoJump, Transformation
+
+Rows = slice | npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Part(RawFrame):
+    """Some atoms of a frame, with the interface of a timestep for transformations."""
+
+    @property
+    def frame(self) -> int:
+        """Frame number."""
+        return self.number
+
+    @property
+    def dimensions(self) -> Vectors | None:
+        """Box lengths and angles."""
+        return self.box
+
+    @property
+    def triclinic_dimensions(self) -> Vectors | None:
+        """Box vectors."""
+        from MDAnalysis.lib.mdamath import triclinic_vectors
+
+        return None if self.box is None else triclinic_vectors(self.box)
+
+    def vectors_to_follow(self) -> npt.NDArray[np.float64]:
+        """Return the box vectors for following atoms, float64 (3, 3); raises UsageError if there is no box."""
+        vectors = self.triclinic_dimensions
+        if vectors is None:
+            raise UsageError(f"frame {self.number} has no box by which its atoms could be followed")
+        return vectors.astype(np.float64)
+
+    @property
+    def has_velocities(self) -> bool:
+        """Whether there are velocities."""
+        return self.velocities is not None
+
+    @property
+    def has_forces(self) -> bool:
+        """Whether there are forces."""
+        return self.forces is not None
+
+
+def rows(indices: npt.NDArray[np.int64]) -> Rows:
+    """Return an index of rows: a slice if they are consecutive, which avoids a copy."""
+    start, n = int(indices[0]) if len(indices) else 0, len(indices)
+    return slice(start, start + n) if np.array_equal(indices, np.arange(start, start + n)) else indices
+
+
+def frame_steps(steps: Iterable[Transformation | NoJump], universe: Universe) -> Iterator[Transformation]:
+    """Yield the transformations, except `NoJump`, each bound to the first frame as the previous ones leave it."""
+    from himach.transformations import Transformation
+
+    for step in steps:
+        if isinstance(step, Transformation):
+            yield step.bind(universe)
+
+
+def universe_transform(request: FramesRequest) -> Callable[[Universe], None] | None:
+    """Return a function that adds the given Universe's transformations and the steps to a run's Universe."""
+    own_transform = None if request.universe_input is None else request.universe_input.transform
+    done_before = ("whole", "nojump") if request.transform_options.nojump else ()
+    steps = [step for step in request.transform if step.name not in done_before]
+    return partial(_add_transformations, own_transform, steps) if steps else own_transform
+
+
+def _add_transformations(
+    own_transform: Callable[[Universe], None] | None, steps: Sequence[Transformation | NoJump], universe: Universe
+) -> None:
+    if own_transform is not None:
+        own_transform(universe)
+    for step in frame_steps(steps, universe):
+        universe.trajectory.add_transformations(step)
+
+
+Ints = npt.NDArray[np.int64]
+Doubles = npt.NDArray[np.float64]
+#: Unit in which shifts are summed, Å: box vectors are float32 and have no finer digits.
+UNIT = 2.0**-30
+
+#: Atoms that jumped, int64 (k,), and the number of each box vector, int64 (k, 3).
+Counts = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+#: Shifted atoms, int64 (k,), and their shifts, int64 (k, 3) in units of `UNIT`.
+Shift = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+#: An atom that jumped, and the number of each box vector.
+JUMP = np.dtype([("atom", np.uint32), ("periods", np.int16, 3)])
+MOST_PERIODS = np.iinfo(np.int16).max
+
+
+def jumps(before: Vectors, after: Vectors, vectors: npt.NDArray[np.float64], frame: int) -> Counts:
+    """Return the periods by which atoms jumped from one frame to the next, beyond the shortest step.
+
+    `vectors`: float64 (3, 3), Å: vectors of the later frame's box, lower triangular.
+    """
+    if not np.all(np.diagonal(vectors) > 0):
+        raise UsageError(f"frame {frame} has no box by which its atoms could be followed; leave nojump out")
+    step = np.empty((3, len(after)))  # by axis, as below
+    counts = np.empty_like(step)
+    with np.errstate(invalid="ignore"):  # from infinite positions
+        np.subtract(after.T, before.T, out=step, dtype=np.float64)
+        for axis in (2, 1, 0):
+            np.rint(step[axis] / vectors[axis, axis], out=counts[axis])
+            jumped = np.flatnonzero(counts[axis])
+            step[:, jumped] -= vectors[axis][:, np.newaxis] * counts[axis, jumped]
+    atoms = np.flatnonzero((counts[0] != 0) | (counts[1] != 0) | (counts[2] != 0))
+    counted = counts.T[atoms]
+    lost = np.flatnonzero(~(np.abs(counted) < MOST_PERIODS).all(axis=1))
+    if len(lost):
+        raise UsageError(
+            f"frame {frame}: atoms cannot be followed to it, {len(lost)} of them: they, or those before, are at no "
+            f"place (nan), or jump by {MOST_PERIODS} periods of the box or more; leave this frame out, or nojump"
+        )
+    periods = counted.astype(np.int64)
+    if np.count_nonzero(vectors) > 3:  # the shortest step may be a neighbouring image
+        return _nearest(step, vectors, atoms, periods)
+    return atoms, periods
+
+
+def periods_to_shift(counts: Counts, vectors: npt.NDArray[np.float64]) -> Shift:
+    """Return the shift of atoms that jumped in a box with these vectors, float64 (3, 3), Å."""
+    atoms, periods = counts
+    return atoms, np.rint(periods @ vectors / UNIT).astype(np.int64)
+
+
+def _nearest(
+    step: npt.NDArray[np.float64],
+    vectors: npt.NDArray[np.float64],
+    atoms: npt.NDArray[np.int64],
+    periods: npt.NDArray[np.int64],
+) -> Counts:
+    """Return the jumps with nearer images added where a box that is not rectangular has any."""
+    x, y, z = step
+    far = np.flatnonzero(x * x + y * y + z * z > (np.diagonal(vectors).min() / 2) ** 2)
+    if not len(far):
+        return atoms, periods
+    cells = np.stack(np.meshgrid(*[(0, -1, 1)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
+    best = ((step.T[far][:, np.newaxis] - cells @ vectors) ** 2).sum(axis=2).argmin(axis=1)
+    flags = np.zeros(step.shape[1], bool)
+    flags[atoms] = flags[far[best > 0]] = True
+    moved = np.flatnonzero(flags)
+    combined = np.zeros((len(moved), 3), np.int64)
+    combined[np.searchsorted(moved, atoms)] = periods
+    combined[np.searchsorted(moved, far[best > 0])] += cells[best[best > 0]]
+    return moved, combined
+
+
+def add(shift: Shift, shifts: npt.NDArray[np.int64]) -> None:
+    """Add the shift of some atoms to the shifts of all, int64 (n, 3)."""
+    atoms, units = shift
+    shifts[atoms] += units
+
+
+def total(shifts: Sequence[Shift], n_atoms: int) -> Shift:
+    """Return the sum of shifts."""
+    sums = np.zeros((n_atoms, 3), np.int64)
+    moved = np.zeros(n_atoms, bool)
+    for shift in shifts:
+        add(shift, sums)
+        moved[shift[0]] = True
+    atoms = np.flatnonzero(moved)
+    return atoms, sums[atoms]
+
+
+class Paths:
+    """Removes jumps from frames, from the first selected one on; molecules are made whole first, if requested."""
+
+    def __init__(self, request: FramesRequest, opened: OpenFrames) -> None:
+        from himach.io.universe.view import View
+        from himach.transformations import Whole
+
+        self._frames: Selected = opened.frames
+        self._n_atoms = opened.origin.n_atoms
+        first = opened.first
+        if first.box is None:
+            raise UsageError("nojump: the frames have no box by whose periods atoms jump; leave it out")
+        self._whole: Whole | None = None
+        if request.transform_options.whole:
+            view = View(opened.topology, opened.origin, opened.frames, first, name="nojump")
+            self._whole = Whole(view.universe.atoms)
+            first.positions = np.array(first.positions)
+        self._rows: slice | Ints = slice(0, self._n_atoms)
+        self._extract(first)
+        self._memory: NodeBytes | None = None
+        self._ends: Ints = np.zeros(1, np.int64)
+        self._vectors: Doubles = np.empty((0, 3, 3))
+        self._at = 0  # step that _moved and _shift belong to
+        self._moved: Ints = np.empty((0, 3), np.int64)
+        self._shift: Doubles = np.empty((0, 3))
+
+    def positions_at(self, opened: OpenFrames, number: int) -> Vectors:
+        """Return the positions of any frame without jumps since the first selected frame, float32 (n, 3), Å."""
+        first = opened.first
+        direction = 1 if number > first.number else -1
+        before, moved = first.positions, np.zeros((self._n_atoms, 3), np.int64)
+        for raw in opened.origin.read(range(first.number + direction, number + direction, direction)):
+            part = self._extract(raw)
+            vectors = part.vectors_to_follow()
+            add(periods_to_shift(jumps(before, part.positions, vectors, raw.number), vectors), moved)
+            before = part.positions.copy()
+        return (before - moved * UNIT).astype(np.float32)
+
+    def follow(self, atoms: Ints | None) -> Ints | None:
+        """Follow only the atoms needed for some, ascending; return the followed atoms, None for all."""
+        if atoms is not None:
+            mask = np.zeros(self._n_atoms, bool)
+            mask[atoms] = True
+            if self._whole is not None:
+                mask = self._whole.needed(mask)
+            atoms = np.flatnonzero(mask)
+            self._rows = rows(atoms)
+            self._whole = None if self._whole is None else self._whole.restricted_to(atoms)
+        n = self._n_atoms if atoms is None else len(atoms)
+        self._moved, self._shift = np.zeros((n, 3), np.int64), np.zeros((n, 3))
+        return atoms
+
+    def count(self, world: World, source: Source, n_steps: int) -> None:
+        """Count the jumps in the first `n_steps` steps of the selection (collective)."""
+        comm = world.comm
+        order = [rank for ranks in world.node_ranks for rank in ranks]  # neighbours on one node
+        position = order.index(comm.rank)
+        nodes = [node for node, ranks in enumerate(world.node_ranks) for _ in ranks]
+        part = range(n_steps * position // comm.size, n_steps * (position + 1) // comm.size)
+        jump_rows, vectors = run_collectively(comm, partial(self._count_jumps, source, part))
+        by_position = dict(comm.allgather((position, ([len(array) for array in jump_rows], vectors))))
+        lengths = [np.array(by_position[place][0], np.int64) for place in range(comm.size)]
+        self._vectors = np.concatenate([by_position[place][1] for place in range(comm.size)])
+        self._ends = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
+        bounds = JUMP.itemsize * np.concatenate([[0], np.cumsum([array.sum() for array in lengths])]).astype(np.int64)
+        self._memory = NodeBytes(world, int(bounds[-1]))
+        place = slice(int(bounds[position]), int(bounds[position + 1]))
+        if jump_rows:
+            self._memory.content[place] = np.concatenate(jump_rows).view(np.uint8)
+        spans = [(int(start), int(stop)) for start, stop in pairwise(bounds)]
+        self._memory.exchange([(node, *span) for node, span in zip(nodes, spans, strict=True) if span[0] < span[1]])
+
+    def _count_jumps(self, source: Source, part: range) -> tuple[list[npt.NDArray[np.void]], Doubles]:
+        """Return the jumps to each step of `part` from the one before, and the box vectors, (n, 3, 3)."""
+        jump_rows: list[npt.NDArray[np.void]] = []
+        vectors = np.empty((len(part), 3, 3))
+        steps = np.arange(max(part.start - 1, 0), part.stop) if len(part) else np.empty(0, np.int64)
+        before = None
+        for step, raw in zip(steps.tolist(), source.read(numbers_at(self._frames, steps)), strict=True):
+            after = self._extract(raw)
+            if step >= part.start:
+                box = vectors[step - part.start] = after.vectors_to_follow()
+                jump_rows.append(np.empty(0, JUMP) if before is None else _jumps(before, after, box))
+            before = after.positions.copy()  # the reader reuses its memory
+        return jump_rows, vectors
+
+    def _extract(self, raw: RawFrame) -> Part:
+        """Return the followed atoms, made whole in the frame's own memory if requested."""
+        part = Part(raw.number, raw.time, raw.positions[self._rows], raw.box)
+        if self._whole is not None:
+            self._whole(part)
+            raw.positions[self._rows] = part.positions
+        return part
+
+    def read(self, source: Source, numbers: Ints) -> Iterator[RawFrame]:
+        """Yield frames of a source without jumps."""
+        steps = find_steps(self._frames, numbers)
+        for step, raw in zip(steps.tolist(), source.read(numbers), strict=True):
+            part = self._extract(raw)
+            self._go_to(step)
+            raw.positions[self._rows] = part.positions - self._shift
+            yield raw
+
+    def _go_to(self, step: int) -> None:
+        assert self._memory is not None
+        stored = self._memory.content.view(JUMP)
+        forward = step > self._at
+        for index in range(self._at + 1, step + 1) if forward else range(self._at, step, -1):
+            chunk = stored[self._ends[index] : self._ends[index + 1]]
+            atoms = chunk["atom"].astype(np.int64)
+            _, units = periods_to_shift((atoms, chunk["periods"].astype(np.int64)), self._vectors[index])
+            self._moved[atoms] += units if forward else -units
+            self._shift[atoms] = self._moved[atoms] * UNIT
+        self._at = step
+
+    def close(self) -> None:
+        """Free the counts (collective over the node)."""
+        if self._memory is not None:
+            self._memory.close()
+
+
+def _jumps(before: npt.NDArray[np.float32], after: Part, vectors: Doubles) -> npt.NDArray[np.void]:
+    atoms, periods = jumps(before, after.positions, vectors, after.number)
+    result = np.empty(len(atoms), JUMP)
+    result["atom"], result["periods"] = atoms, periods
+    return result

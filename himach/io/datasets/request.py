@@ -1,0 +1,235 @@
+"""Options: `DatasetRequest` of any command, `RunOptions` of a run, `LiveOptions` of a run over arriving frames.
+
+`FramesRequest` has the common options of runs and conversions; `Job` is a run with its analyses. Fields with a help
+text become options of the command line (`himach.cli.shared`). A run's record holds them, and ``--rerun`` reads them
+from it. `himach.run` documents each.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from himach.errors import UsageError
+from himach.files import content_digest
+from himach.io.datasets.member import Member
+from himach.io.push.address import is_engine
+
+if TYPE_CHECKING:
+    from himach.io.datasets.universe_input import UniverseInput
+    from himach.selection import Selected
+    from himach.transformations import NoJump, Transformation
+
+
+def option(text: str, **settings: Any) -> Any:
+    """Return a dataclass field, None by default, that is also a command-line option with this help text."""
+    return field(default=settings.pop("default", None), metadata={"help": text, **settings})
+
+
+def check_choices(options: DatasetRequest) -> None:
+    """Raise UsageError if an option's value is not one of its choices."""
+    for item in fields(options):
+        value, choices = getattr(options, item.name), item.metadata.get("choices")
+        if choices and value not in (*choices, item.default):
+            raise UsageError(f"{item.name} {value!r}: there is {', '.join(map(repr, choices))}")
+
+
+def absolute_cache(cache: str) -> str:
+    """Return the choice of a cache with an absolute path; keep "auto", "off" and a server's address."""
+    if cache in ("auto", "off") or cache.startswith("tcp://"):
+        return cache
+    return os.path.abspath(os.path.expanduser(cache))
+
+
+@dataclass(frozen=True)
+class DatasetRequest:
+    """The dataset that a command works on."""
+
+    trajectories: Sequence[Path]  # consecutive files, one frame directory, or the name of a dataset
+    topology: Path | None = None  # None if the trajectory contains it
+    keywords: Mapping[str, Any] = field(default_factory=dict)  # for MDAnalysis (dt, atom_style, ...)
+    # "auto": the node's store at its default place; "off": none; a store's directory (made absolute), in which {node}
+    # stands for the node's name; or a server's tcp://HOST:PORT.
+    cache: str = "auto"
+    ensemble: str | os.PathLike[str] | Sequence[Member] | None = None  # for `himach.io.datasets.member.read_members`
+
+    def __post_init__(self) -> None:
+        if self.ensemble is not None and self.trajectories:
+            raise UsageError("an ensemble names its trajectories itself: leave the other ones out")
+        if self.ensemble is None and not self.trajectories:
+            raise UsageError("no trajectory to analyse")
+        if not self.cache or "\0" in self.cache:
+            raise UsageError(f"cache {self.cache!r}: there is 'auto', 'off' or the directory of a frame store")
+        self._set_fields(cache=absolute_cache(self.cache))
+
+    @property
+    def engines(self) -> bool:
+        """Whether frames come from a running engine, of the dataset or of any member."""
+        from himach.io.datasets.member import read_members
+
+        members = read_members(self.ensemble) if self.ensemble is not None else ()
+        return any(is_engine(source.trajectories) for source in (self, *members))
+
+    def _set_fields(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True)
+class TransformOptions:
+    """Transformations of frames, by the names of options and records."""
+
+    whole: bool = option("Make molecules whole, by their bonds.", default=False, is_flag=True)
+    nojump: bool = option(
+        "Follow atoms through the periodic boundary, by the shortest step in each frame's box.",
+        default=False,
+        is_flag=True,
+    )
+    center: str | None = option("Move these atoms to the middle of the box.", metavar="SELECTION")
+    wrap: Any = option("Move all into the box by whole periods.", choices=("atoms", "residues", "molecules"))
+    fit: str | None = option("Superpose these atoms on the reference.", metavar="SELECTION")
+    reference: Path | None = option("Structure file for --fit.  [default: the first frame]", type=Path, metavar="FILE")
+
+    @classmethod
+    def from_steps(cls, steps: Sequence[Transformation | NoJump]) -> TransformOptions:
+        """Return the options that give these steps."""
+        if not steps:
+            return cls()
+        from himach.transformations import Fit, NoJump, Whole, Wrap
+
+        values: dict[str, Any] = {}
+        for step in steps:
+            values[step.name] = True if isinstance(step, (Whole, NoJump)) else step.selection
+            if isinstance(step, Wrap):
+                values["wrap"] = step.by
+            if isinstance(step, Fit):
+                values["reference"] = step.reference
+        return cls(**values)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> TransformOptions:
+        """Return the options stored in a run's record."""
+        values = {item.name: record.get(item.name, item.default) for item in fields(cls)}
+        return cls(**{**values, "reference": None if values["reference"] is None else Path(values["reference"])})
+
+    def steps(self) -> tuple[Transformation | NoJump, ...]:
+        """Return the selected steps in their order; raises UsageError."""
+        if self.reference is not None and self.fit is None:
+            raise UsageError("a reference is what atoms are superposed on; say which with --fit (fit=...)")
+        if not any(vars(self).values()):
+            return ()
+        from himach.transformations import Center, Fit, NoJump, Whole, Wrap
+
+        steps = (
+            self.whole and Whole(),
+            self.nojump and NoJump(),
+            self.center is not None and Center(self.center),
+            self.wrap is not None and Wrap(by=self.wrap),
+            self.fit is not None and Fit(self.fit, self.reference),
+        )
+        return tuple(step for step in steps if not isinstance(step, bool))
+
+
+def check_transform(steps: Any) -> tuple[Transformation | NoJump, ...]:
+    """Return the steps of a transform; raises UsageError for other types, atoms of a Universe, or a wrong order."""
+    from himach.transformations import Center, Fit, NoJump, Whole, Wrap
+
+    kinds = (Whole, NoJump, Center, Wrap, Fit)
+    names = ", ".join(kind.__name__ for kind in kinds)
+    several: tuple[Any, ...] = tuple(steps) if isinstance(steps, (list, tuple)) else (steps,)
+    for step in several:
+        if not isinstance(step, kinds):
+            raise UsageError(f"transform: {step!r:.80} is none of himach.transformations: {names}")
+        if not (isinstance(step.selection, str) if isinstance(step, (Center, Fit)) else step.selection == "all"):
+            takes = "a selection, not a group of atoms" if isinstance(step, (Center, Fit)) else "all atoms"
+            raise UsageError(f"transform: {type(step).__name__} takes {takes}")
+        if isinstance(step, Fit) and not isinstance(step.reference, (Path, type(None))):
+            raise UsageError("transform: the reference of Fit is a structure file, or None: the first selected frame")
+    order = [kinds.index(type(step)) for step in several]
+    if order != sorted(set(order)):
+        raise UsageError(f"transform: each step stands there once, in the order {names}")
+    return several
+
+
+@dataclass(frozen=True)
+class FramesRequest(DatasetRequest):
+    """Some frames of a dataset."""
+
+    universe_input: UniverseInput | None = None  # the Universe that gave trajectories, topology and keywords
+    start: int | None = option("First frame; negative counts from the end.", type=int, metavar="N")
+    stop: int | None = option("Frame before which to stop.", type=int, metavar="N")
+    step: int | None = option("Every Nth frame.", type=int, metavar="N")
+    frames: Any = option(
+        "In place of these, frame numbers such as 0,5,10-20 or 0-1000:10.", metavar="LIST", recorded=""
+    )
+    transform: Sequence[Transformation | NoJump] = ()
+    quiet: bool = False  # show no progress and no summary
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choices(self)
+        self._check_frames()
+        if self.transform:
+            self._set_fields(transform=check_transform(self.transform))
+
+    @property
+    def transform_options(self) -> TransformOptions:
+        """Transformations of frames, by the names of options."""
+        return TransformOptions.from_steps(self.transform)
+
+    def _check_frames(self) -> None:
+        for name in ("start", "stop", "step"):
+            value = getattr(self, name)
+            try:
+                if isinstance(value, bool):
+                    raise TypeError(value)
+                self._set_fields(**{name: None if value is None else operator.index(value)})
+            except TypeError:
+                raise UsageError(f"{name} is {value!r}: it is a whole number") from None
+        if self.step == 0:
+            raise UsageError("step must not be 0")
+        if self.frames is not None:
+            others = [name for name in ("start", "stop", "step") if getattr(self, name) is not None]
+            if others:
+                raise UsageError(f"frames cannot be given with {', '.join(others)}; choose frames by one or the other")
+            if isinstance(self.frames, str):
+                from himach.selection import parse_frames
+
+                self._set_fields(frames=parse_frames(self.frames))
+
+    def steps(self, frames: Selected) -> dict[str, Any]:
+        """Return the transformations of some frames by option name, with a digest in place of a reference file.
+
+        With `nojump`, the result for a frame depends on earlier frames, so the value names the selection.
+        """
+        from himach.selection import frames_text
+
+        options = {name: value for name, value in vars(self.transform_options).items() if value}
+        result = {name: value for name, value in options.items() if name not in ("nojump", "reference")}
+        if "nojump" in options:
+            if isinstance(frames, range):  # it may grow
+                result["nojump"] = f"from frame {frames[0]} on by {frames.step}"
+            else:
+                result["nojump"] = f"over {frames_text(frames)}"
+        if "reference" in options:
+            result["reference"] = content_digest(os.fspath(options["reference"]))
+        return result
+
+    def select(self, n_frames: int) -> Selected:
+        """Return the selected numbers of `n_frames` frames, by the rules of slices; raises UsageError if none."""
+        if self.frames is not None:
+            from himach.selection import chosen
+
+            return chosen(self.frames, n_frames)
+        frames = range(*slice(self.start, self.stop, self.step).indices(n_frames))
+        if not frames:
+            requested = [f"{name} {getattr(self, name)}" for name in ("start", "stop", "step") if getattr(self, name)]
+            raise UsageError(
+                f"no frame is selected: the trajectory has {n_frames} frames (0 to {n_frames - 1})"
+                + (f"; asked for {', '.join(requested)}" if requested else "")
+            )
+        return frames

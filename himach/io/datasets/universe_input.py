@@ -1,0 +1,330 @@
+"""A Universe as the input of a run: `UniverseInput`, made by `from_universe()`.
+
+The run creates its own Universes. They have the same frames, from the same files or memory; the current topology with
+added and guessed attributes; and the same transformations, unless these need other frames. The given Universe is not
+changed and stays at its frame.
+
+Arrays of a trajectory in memory are in a memory file (`SharedArrays`), which ranks of this machine map; ranks of other
+machines get them `by_value()`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import inspect
+import io
+import math
+import os
+import pickle
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.errors import UsageError
+from himach.frame import RawFrame
+from himach.io.trajectories.index.timeline import EvenTimeline
+from himach.io.trajectories.origin import OriginFacts
+from himach.io.trajectories.xdr_file import FrameFile
+
+if TYPE_CHECKING:
+    from MDAnalysis import Universe
+    from MDAnalysis.core.topology import Topology
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+ALIGNED = 64  # bytes
+
+_by_value = ContextVar("by_value", default=False)
+
+
+@contextlib.contextmanager
+def by_value(enabled: bool = True) -> Iterator[None]:
+    """Pickle the arrays themselves within the context, for processes that cannot see this one's memory."""
+    token = _by_value.set(enabled)
+    try:
+        yield
+    finally:
+        _by_value.reset(token)
+
+
+class SharedArrays:
+    """Arrays by name, written once: pickling puts them into a memory file of this process.
+
+    Other processes of the same user map the same memory read-only through this process's folder in /proc. The file ends
+    with this object or with the process, however that ends. Existing maps stay valid until they are released.
+    """
+
+    def __init__(self, arrays: Arrays) -> None:
+        self._arrays: Arrays | None = arrays
+        self._place: tuple[str, dict[str, tuple[str, tuple[int, ...], int]]] | None = None
+
+    @property
+    def arrays(self) -> Arrays:
+        """The arrays; in another process, mapped on first use."""
+        if self._arrays is None:
+            assert self._place is not None
+            path, layout = self._place
+            self._arrays = {name: _map_array(path, *location) for name, location in layout.items()}
+        return self._arrays
+
+    def __getstate__(self) -> dict[str, Any]:
+        if _by_value.get():
+            return {"_arrays": dict(self.arrays), "_place": None}
+        if self._place is None:
+            assert self._arrays is not None
+            self._place = self._put(self._arrays)
+        return {"_arrays": None, "_place": self._place}
+
+    def _put(self, arrays: Arrays) -> tuple[str, dict[str, tuple[str, tuple[int, ...], int]]]:
+        descriptor = os.memfd_create("himach-arrays")
+        weakref.finalize(self, os.close, descriptor)
+        layout, position = {}, 0
+        with open(descriptor, "wb", closefd=False) as file:
+            for name, array in arrays.items():
+                file.seek(position)
+                file.write(memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b"")
+                layout[name] = (array.dtype.str, array.shape, position)
+                position = -(-(position + array.nbytes) // ALIGNED) * ALIGNED
+        os.ftruncate(descriptor, position)
+        return f"/proc/{os.getpid()}/fd/{descriptor}", layout
+
+
+def _map_array(path: str, dtype: str, shape: tuple[int, ...], offset: int) -> npt.NDArray[Any]:
+    if math.prod(shape) == 0:
+        return np.empty(shape, dtype)
+    return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape).view(np.ndarray)
+
+
+#: Name of a trajectory in memory in place of a path.
+NAME = "memory"
+FIELDS = ("positions", "velocities", "forces")
+
+
+class MemoryFrames(FrameFile):
+    """Frames of a MemoryReader."""
+
+    kind = "MEMORY"
+
+    def __init__(self, reader: Any) -> None:
+        super().__init__(NAME)
+        self.stamps = ()
+        self.n_frames, self.n_atoms = int(reader.n_frames), int(reader.n_atoms)
+        self._bytes_per_frame = 12.0 * self.n_atoms  # of the positions
+        order = reader.stored_order
+        axes = [order.find(axis) for axis in "fac"]
+        sources = zip(FIELDS, (reader.coordinate_array, reader.velocity_array, reader.force_array), strict=True)
+        arrays = {name: np.transpose(array, axes) for name, array in sources if array is not None}
+        self._shared = SharedArrays({**arrays, "boxes": np.asarray(reader.dimensions_array, dtype=np.float32)})
+        start = float(reader.ts.data.get("time_offset", 0.0))
+        self.times = EvenTimeline(self.n_frames, float(reader.dt), 0.0, start)
+
+    def facts(self) -> OriginFacts:
+        """Return the facts of the origin; the fingerprint covers the shape and the first and last frames."""
+        digest = hashlib.sha256(repr((self.n_frames, self.n_atoms)).encode())
+        arrays = self._shared.arrays
+        for name in sorted(arrays):
+            for index in (0, -1):
+                digest.update(name.encode() + np.ascontiguousarray(arrays[name][index]).tobytes())
+        timestep = self._time(1) - self._time(0) if self.n_frames > 1 else None
+        return OriginFacts(digest.hexdigest(), timestep, "velocities" in arrays, "forces" in arrays)
+
+    def read(self, index: int, needed: int | None = None) -> RawFrame:
+        """Return a copy of a whole frame."""
+        arrays = self._shared.arrays
+        vectors = [np.array(arrays[name][index], order="C") if name in arrays else None for name in FIELDS]
+        positions, velocities, forces = vectors
+        assert positions is not None
+        box = np.array(arrays["boxes"][index])
+        return RawFrame(
+            index, self._time(index), positions, box if box[:3].any() else None, velocities, forces, data={}
+        )
+
+    def _time(self, index: int) -> float:
+        assert self.times is not None
+        return self.times[index]
+
+
+#: Keywords of readers that are not keywords of a dataset: the input itself, or values that himach determines.
+OWN = frozenset({"filename", "filenames", "n_atoms", "skip", "continuous", "refresh_offsets", "format"})
+#: Prefix of file names in the reader of himach's cached frames.
+SCHEME = "himach://"
+
+
+@dataclass(frozen=True)
+class UniverseInput:
+    """The Universe given to a run, in a form that can be sent to ranks."""
+
+    trajectories: Sequence[Path]
+    topology_file: Path | None
+    keywords: dict[str, Any]
+    frames: Any  # `himach.io.datasets.universe_input.MemoryFrames` if the frames are in memory
+    n_frames: int
+    transformations: bytes  # of its trajectory, pickled without the Universe; empty if there are none
+    _topology: SharedArrays
+
+    def topology(self) -> Topology:
+        """Return the topology at the start of the run."""
+        from himach.io.universe.topology import decode
+
+        return decode(self._topology.arrays["topology"].tobytes())[0]
+
+    def transform(self, universe: Universe) -> None:
+        """Add the transformations, bound to a Universe of the run, to its trajectory."""
+        if self.transformations:
+            universe.trajectory.add_transformations(*_Unpickler(self.transformations, universe).load())
+
+    @property
+    def unkept(self) -> str:
+        """Reason why pairs of such a run are not kept; "" if they are."""
+        if self.frames is not None:
+            return "the frames are in the memory of the Universe, and pairs are kept for those of files"
+        if self.transformations:
+            return "kept pairs do not tell of the transformations of the Universe; add these in setup() instead"
+        return ""
+
+    @property
+    def unrepeatable(self) -> str:
+        """Reason why a record does not suffice to repeat such a run; "" if it does."""
+        if self.frames is not None:
+            return "its frames were in the memory of a Universe"
+        return "the Universe that it was given has transformations" if self.transformations else ""
+
+
+def is_universe(value: Any) -> bool:
+    """Return whether a value is an MDAnalysis Universe, without importing MDAnalysis."""
+    return any(
+        cls.__module__ == "MDAnalysis.core.universe" and cls.__name__ == "Universe" for cls in type(value).__mro__
+    )
+
+
+def from_universe(universe: Universe) -> UniverseInput:
+    """Return the input that a run takes from a Universe."""
+    reader = getattr(universe, "_trajectory", None)
+    if reader is None:
+        raise UsageError("the Universe has no trajectory to analyse; load one by load_new()")
+    if reader._auxs:
+        raise UsageError(
+            f"the Universe's auxiliary {next(iter(reader._auxs))!r} is not taken into a run: add it in setup(), by "
+            "universe.trajectory.add_auxiliary()"
+        )
+    frames = _memory_frames(reader)
+    file = universe.filename
+    return UniverseInput(
+        trajectories=[Path("memory")] if frames is not None else _files(reader),
+        topology_file=Path(file) if isinstance(file, str | Path) and os.path.exists(file) else None,
+        keywords={} if frames is not None else _keywords(reader),
+        frames=frames,
+        n_frames=int(reader.n_frames),
+        # A MemoryReader has applied them to all frames already.
+        transformations=b"" if frames is not None else _pickle_transformations(universe, list(reader.transformations)),
+        _topology=_encode_topology(universe),
+    )
+
+
+def _encode_topology(universe: Universe) -> SharedArrays:
+    from himach.io.universe.topology import encode
+
+    content = encode(universe._topology, {})
+    if content is None:
+        raise UsageError("the Universe's topology cannot be sent to a run: one of its attributes cannot be pickled")
+    return SharedArrays({"topology": np.frombuffer(content, dtype=np.uint8)})
+
+
+def _memory_frames(reader: Any) -> Any:
+    from MDAnalysis.coordinates.memory import MemoryReader
+
+    from himach.io.datasets.universe_input import MemoryFrames
+
+    return MemoryFrames(reader) if isinstance(reader, MemoryReader) else None
+
+
+def _files(reader: Any) -> list[Path]:
+    names = getattr(reader, "filenames", None)
+    names = [reader.filename] if names is None else list(names)
+    for name in names:
+        if not isinstance(name, str | Path):  # an MDAnalysis stream is path-like too
+            kind = "an array in memory" if name is None else f"a stream ({type(name).__name__})"
+            raise UsageError(
+                f"the Universe's trajectory has {kind} in place of a file; write it to a file, or load all of it into "
+                "memory by Universe.transfer_to_memory()"
+            )
+    return [Path(str(name).removeprefix(SCHEME).partition("?")[0]) for name in names]
+
+
+def _keywords(reader: Any) -> dict[str, Any]:
+    """Return the keywords that the reader was opened with, except defaults."""
+    from himach.io.trajectories.keywords import reader_class
+
+    first = getattr(reader, "readers", [reader])[0]
+    defaults = _default_keywords(type(first))
+    values = {name: value for name, value in first._kwargs.items() if name not in OWN}
+    keywords = {
+        name: value
+        for name, value in values.items()
+        if name not in defaults or (defaults[name] is not inspect.Parameter.empty and defaults[name] != value)
+    }
+    try:
+        detected = reader_class(os.fspath(_files(first)[0]), None)
+    except (UsageError, OSError):
+        detected = None
+    if detected is not type(first) and not str(first.filename).startswith(SCHEME):
+        keywords["format"] = str(np.atleast_1d(first.format)[0])
+    return keywords
+
+
+def _default_keywords(reader: type) -> dict[str, Any]:
+    """Return the defaults of a reader's parameters; required ones, such as the file, have none."""
+    defaults: dict[str, Any] = {"dt": None, "time_offset": None}
+    for cls in reversed(reader.__mro__[:-1]):
+        for name, parameter in inspect.signature(vars(cls).get("__init__", object.__init__)).parameters.items():
+            defaults[name] = parameter.default
+    return defaults
+
+
+# -- transformations --------------------------------------------------------------------------------------------------
+
+
+def _pickle_transformations(universe: Universe, transformations: list[Any]) -> bytes:
+    """Pickle transformations without the Universe of their groups; empty if there are none."""
+    from himach.ranks.launch.code_pickle import CodePickler, by_value, unknown_elsewhere
+
+    class Pickler(CodePickler):
+        def persistent_id(self, value: Any) -> str | None:
+            return "universe" if value is universe else None
+
+    for transformation in transformations:
+        if not getattr(transformation, "parallelizable", True):
+            raise UsageError(
+                f"the Universe's transformation {type(transformation).__name__} needs other frames, and each rank sees "
+                "some frames only; run over a Universe without it, or over one in memory"
+            )
+    if not transformations:
+        return b""
+    content = io.BytesIO()
+    unknown = unknown_elsewhere(getattr(item, "__module__", None) or "" for item in transformations)
+    try:
+        with by_value(unknown):
+            Pickler(content, pickle.HIGHEST_PROTOCOL).dump(transformations)
+    except Exception as error:
+        raise UsageError(
+            f"the Universe's transformations cannot be sent to a run ({type(error).__name__}: {error}); add them in "
+            "setup()"
+        ) from error
+    return content.getvalue()
+
+
+class _Unpickler(pickle.Unpickler):
+    """Replaces the given Universe by one of the run."""
+
+    def __init__(self, content: bytes, universe: Universe) -> None:
+        super().__init__(io.BytesIO(content))
+        self._universe = universe
+
+    def persistent_load(self, name: Any) -> Any:
+        return self._universe

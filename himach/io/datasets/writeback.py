@@ -1,0 +1,357 @@
+"""`Writeback`: writes missed frames to a store during an analysis, by bounded queues and background threads.
+
+The analysis has priority. Keeping a frame (decoding all of it, packing, writing) uses disk and cores that the analysis
+leaves idle, and a small part of its time (`CpuBudget`); later runs keep the frames beyond that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.frame import Coded, RawFrame
+from himach.io.datasets.subsets import open_subset
+from himach.io.store.store import Dataset, StoreError
+
+FREE_SECONDS = 0.3  # allowed in any case: enough for all of a small trajectory
+FREE_PART = 0.06  # allowed beyond that even if no core is idle, as a part of the analysis's CPU time
+CHECK_SECONDS = 0.02  # between checks of the idle time, which the system counts in hundredths of a second
+
+
+class CpuBudget:
+    """The CPU time that a background thread may use.
+
+    The system tells which cores are idle. A core is not idle while another rank or another program computes; it is idle
+    while the analysis waits for the trajectory's disk.
+    """
+
+    def __init__(self, ranks: int = 1, *, only_idle: bool = False) -> None:
+        self._ranks = ranks
+        self._free_seconds, self._free_part = (0.0, 0.0) if only_idle else (FREE_SECONDS, FREE_PART)
+        self._start_time = time.thread_time()
+        self._checked_at = time.monotonic()
+        self._idle_at_start = idle_seconds()
+        self._idle_seconds = 0.0
+        self._used_seconds = 0.0
+        self._pieces = 0
+
+    @property
+    def cost(self) -> float:
+        """Mean CPU seconds of a piece of work."""
+        return self._used_seconds / max(1, self._pieces)
+
+    def left(self) -> float:
+        """Return the seconds that are left; only for the analysis's thread, which created this object."""
+        now = time.monotonic()
+        if now > self._checked_at + CHECK_SECONDS:
+            self._checked_at = now
+            self._idle_seconds = (idle_seconds() - self._idle_at_start) / self._ranks
+        own_seconds = time.thread_time() - self._start_time
+        return self._free_seconds + self._free_part * own_seconds + self._idle_seconds - self._used_seconds
+
+    def take(self) -> None:
+        """Record a finished piece of work; only for the thread that does nothing else."""
+        self._used_seconds = time.thread_time()
+        self._pieces += 1
+
+
+def idle_seconds() -> float:
+    """Return the seconds since boot for which the cores available to this process were idle, summed over cores."""
+    names = {b"cpu%d" % core for core in os.sched_getaffinity(0)}
+    try:
+        with open("/proc/stat", "rb") as file:
+            lines = [line.split() for line in file if line.startswith(b"cpu")]
+    except OSError:
+        return 0.0
+    # user, nice, system, idle, waiting for a disk, ...
+    return sum(int(line[4]) + int(line[5]) for line in lines if line[0] in names) / os.sysconf("SC_CLK_TCK")
+
+
+QUEUE_BYTES = 32 << 20
+BATCH_BYTES = 2 << 20  # queued before the thread wakes
+MIN_FRAMES = 4  # that fit in the queue, whatever their size
+CLOSE_SECONDS = 1.0  # minimum time limit for writing queued frames at the end of a run
+FLUSH_SECONDS = 1.0  # between flushes; a killed run may lose this much
+WAIT_SECONDS = 0.1  # the analysis may wait this long for the disk in any case
+WAIT_FRACTION = 0.03  # additional wait, as a fraction of elapsed time
+
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclass
+class WriteResult:
+    """Result of keeping frames."""
+
+    frames: int = 0  # written to the store
+    skipped: int = 0  # not written
+    reason: str = ""  # first error, if any
+
+
+class Writeback:
+    """Keeps frames of the origin in a store: some atoms of every frame, whole frames as CPU time permits."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        holds: Callable[[Sequence[int]], bool] | None = None,
+        cores: CpuBudget | None = None,
+        atoms: npt.NDArray[np.int64] | None = None,
+        first: int = -1,
+    ) -> None:
+        self._dataset = dataset
+        self._holds = holds
+        self._atoms = atoms
+        self._first = first
+        self._whole = _Queue(dataset, holds, cores)
+        self._subset: _Queue | None = None
+
+    def offer(self, frame: RawFrame) -> None:
+        """Queue a copy of a frame; its arrays may be reused at once. Never raises.
+
+        The memory of a coded frame is taken and replaced.
+        """
+        if self._atoms is not None and self._subset is None:
+            try:
+                self._subset = _Queue(open_subset(self._dataset, self._atoms).dataset, self._holds, atoms=self._atoms)
+            except StoreError:  # no room for another directory: keep whole frames if possible
+                self._atoms = None
+        if self._subset is not None:
+            self._subset.offer(frame)
+        if not frame.left:
+            self._whole.offer(frame, always=frame.number == self._first)
+
+    def close(self, keep: bool = True) -> WriteResult:
+        """Write queued frames, unless the disk is too slow, or drop them; return the subset's result, if any."""
+        subset_result = None if self._subset is None else self._subset.close(keep)
+        whole_result = self._whole.close(keep)
+        return subset_result or whole_result
+
+
+@dataclass(eq=False)
+class _Queue:
+    """Writes frames, or some atoms of them, to a dataset as aliens in a background thread.
+
+    A frame is copied once, into reused memory; a compressed frame's memory is taken over instead. The store's library
+    packs and writes without the GIL. If the disk is slower than the analysis, the queue fills: the analysis waits for a
+    small part of its time, then frames are skipped. Frames are also skipped when the thread has used up its CPU budget.
+    After an error of the store nothing more is written.
+    """
+
+    dataset: Dataset
+    holds: Callable[[Sequence[int]], bool] | None = None
+    cores: CpuBudget | None = None
+    atoms: npt.NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        self._place = self.dataset.place()
+        self._confirmed = 0
+        self._numbers: list[int] = []
+        self._queue: deque[RawFrame] = deque()
+        self._spare: list[RawFrame] = []
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self._abandoned = False
+        self._offered = 0
+        self._present = 0
+        self._written = 0
+        self._reason = ""
+        self._capacity = MIN_FRAMES
+        self._batch = 1
+        self._damaged = ""
+        self._started = time.monotonic()
+        self._waited = 0.0
+        self._accepting = True
+
+    def offer(self, frame: RawFrame, *, always: bool = False) -> None:
+        """Queue a copy of a frame; `always` ignores the CPU budget. Never raises."""
+        self._offered += 1
+        if self._reason:
+            return
+        if self.cores is not None:
+            # Keep runs of consecutive frames, with gaps between: runs are read back the fastest.
+            self._accepting = self.cores.left() > (0.0 if self._accepting else self.cores.cost * self._capacity / 2)
+            if not self._accepting and not always:
+                return
+        if self._thread is None:
+            self._start(frame)
+        memory = self._take_memory()
+        if memory is not None:
+            try:
+                if self.atoms is None:
+                    _copy(frame, memory)
+                else:
+                    copy_rows(frame, memory, self.atoms)
+            except (OSError, ValueError) as error:  # a part that the analysis does not need cannot be read
+                self._damaged = self._damaged or str(error)
+                self._spare.append(memory)
+                return
+            with self._changed:
+                self._queue.append(memory)
+                # Wake the thread once a batch: each wake-up takes the analysis off its core.
+                if len(self._queue) >= self._batch:
+                    self._changed.notify_all()
+
+    def close(self, keep: bool = True) -> WriteResult:
+        """Write or drop queued frames; see `Writeback.close`."""
+        if self._thread is not None:
+            with self._changed:
+                self._closing = True
+                self._abandoned = not keep
+                self._changed.notify_all()
+            self._thread.join(max(CLOSE_SECONDS, self._allowed_wait()))
+            with self._changed:
+                self._abandoned = True
+            # Do not wait longer for a last frame on its way to a disk that does not respond.
+            self._thread.join(1.0)
+            self._queue.clear()
+            self._check_place()
+        if not keep:
+            with contextlib.suppress(StoreError):  # frames were confirmed before they were written
+                self.dataset.drop(self._numbers)
+        return WriteResult(self._written, self._offered - self._present - self._written, self._reason or self._damaged)
+
+    def _check_place(self) -> None:
+        """Detect that the store was deleted, which writing to open files does not report."""
+        if self._place is None or self.dataset.place() != self._place:
+            self._reason = f"the store {self.dataset.store.path} was deleted or moved away during the run"
+            self._written = 0
+
+    def _start(self, frame: RawFrame) -> None:
+        nbytes = sum(array.nbytes for array in (frame.positions, frame.velocities, frame.forces) if array is not None)
+        if self.atoms is not None:
+            nbytes = max(1, nbytes * len(self.atoms) // len(frame.positions))
+        elif frame.coded is not None:
+            nbytes = len(frame.coded.memory)
+        self._capacity = max(MIN_FRAMES, QUEUE_BYTES // nbytes)
+        self._batch = max(1, min(BATCH_BYTES // nbytes, self._capacity // 2))
+        self._thread = threading.Thread(target=self._work, name="himach-writeback", daemon=True)
+        self._thread.start()
+
+    def _allowed_wait(self) -> float:
+        """Return the seconds that the analysis may still wait."""
+        return WAIT_SECONDS + WAIT_FRACTION * (time.monotonic() - self._started) - self._waited
+
+    def _take_memory(self) -> RawFrame | None:
+        """Return memory for a frame, or None if the disk is too slow."""
+        with self._changed:
+            if len(self._queue) >= self._capacity:
+                start = time.monotonic()
+                self._changed.wait_for(lambda: len(self._queue) < self._capacity, max(0.0, self._allowed_wait()))
+                self._waited += time.monotonic() - start
+                if len(self._queue) >= self._capacity:
+                    return None
+            return self._spare.pop() if self._spare else RawFrame(0, 0.0, np.empty((0, 3), dtype=np.float32))
+
+    def _work(self) -> None:
+        """Write queued frames until the end, flushing periodically."""
+        try:
+            self._write_all()
+        except StoreError as error:
+            self._reason = str(error)
+        try:
+            self.dataset.flush()
+        except StoreError as error:
+            self._reason = self._reason or str(error)
+        self._written = self.dataset.written
+        with contextlib.suppress(StoreError):
+            self.dataset.close()
+
+    def _write_all(self) -> None:
+        flush_at = time.monotonic() + FLUSH_SECONDS
+        unflushed = False
+        while self._wait(flush_at) and self._confirm():
+            while self._confirmed and (frame := self._pop()) is not None:
+                self._write(frame)
+                if self.cores is not None:
+                    self.cores.take()
+                unflushed = True
+            if unflushed and time.monotonic() > flush_at:
+                self.dataset.flush()
+                unflushed = False
+            if not unflushed:
+                flush_at = time.monotonic() + FLUSH_SECONDS
+
+    def _wait(self, deadline: float) -> bool:
+        """Wait for a batch or the deadline; return False at the end."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: len(self._queue) >= self._batch or self._closing, max(0.0, deadline - time.monotonic())
+            )
+            return not self._abandoned and (bool(self._queue) or not self._closing)
+
+    def _confirm(self) -> bool:
+        """Check that the origin was unchanged until the queued frames had been read; return False if not."""
+        with self._changed:
+            numbers = [frame.number for frame in self._queue]
+        if numbers and self.holds is not None and not self.holds(numbers):
+            self._reason = "the trajectory has changed"
+            return False
+        self._confirmed = len(numbers)
+        return True
+
+    def _pop(self) -> RawFrame | None:
+        with self._changed:
+            self._confirmed -= 1
+            return self._queue.popleft() if self._queue and not self._abandoned else None
+
+    def _write(self, frame: RawFrame) -> None:
+        stamp = (frame.number, frame.time, frame.box)
+        try:
+            if frame.coded is None:
+                new = self.dataset.write(*stamp, frame.positions, frame.velocities, frame.forces)
+            else:
+                new = self.dataset.write_coded(*stamp, frame.coded)
+            if new:
+                self._numbers.append(frame.number)
+            else:
+                self._present += 1
+        except ValueError as error:  # damaged beyond the atoms that the analysis needs
+            self._damaged = self._damaged or str(error)
+        with self._changed:
+            self._spare.append(frame)
+            self._changed.notify_all()
+
+
+def _copy(frame: RawFrame, memory: RawFrame) -> None:
+    memory.number, memory.time = frame.number, frame.time
+    memory.box = None if frame.box is None else frame.box.copy()
+    memory.coded = None if frame.coded is None else _take_coded(frame.coded, memory.coded)
+    if memory.coded is not None:
+        return
+    memory.positions = _copy_array(frame.positions, memory.positions)
+    memory.velocities = None if frame.velocities is None else _copy_array(frame.velocities, memory.velocities)
+    memory.forces = None if frame.forces is None else _copy_array(frame.forces, memory.forces)
+
+
+def copy_rows(frame: RawFrame, memory: RawFrame, atoms: npt.NDArray[np.int64]) -> None:
+    """Copy these atoms of a frame into a frame of only these atoms."""
+    memory.number, memory.time = frame.number, frame.time
+    memory.box = None if frame.box is None else frame.box.copy()
+    memory.positions = frame.positions[atoms]
+    memory.velocities = None if frame.velocities is None else frame.velocities[atoms]
+    memory.forces = None if frame.forces is None else frame.forces[atoms]
+
+
+def _copy_array(array: Vectors, memory: Vectors | None) -> Vectors:
+    if memory is None or memory.shape != array.shape:
+        return array.copy()
+    np.copyto(memory, array)
+    return memory
+
+
+def _take_coded(coded: Coded, spare: Coded | None) -> Coded:
+    """Complete a coded frame and take over its memory; leave it the memory of `spare`."""
+    if coded.complete is not None:
+        coded.complete()
+    taken = replace(coded)
+    coded.memory = np.empty(0, dtype=np.uint8) if spare is None else spare.memory
+    return taken

@@ -1,0 +1,258 @@
+"""Frame directories as a source of frames: `FrameDirectory`, a `FrameFile`, and its `Manifest`.
+
+A frame directory holds numbered files of a format that other tools open, `times.npy` with every frame's time, and
+`himach.json`, the manifest, which is checked on reading and written last. Numbered file k holds the frames
+k * frames_per_file and following.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.errors import HimachError, TrajectoryError, UsageError
+from himach.files import whole_file
+from himach.frame import RawFrame
+from himach.io.trajectories.failures import reason
+from himach.io.trajectories.formats import FORMATS
+from himach.io.trajectories.index.timeline import EvenTimeline, StoredTimeline, Timeline
+from himach.io.trajectories.index.walk import read_index
+from himach.io.trajectories.readahead import ask_for
+from himach.io.trajectories.reader_file import ReaderFile, construct
+from himach.io.trajectories.xdr_file import FrameFile, XdrFile
+
+MANIFEST = "himach.json"
+PARTIAL = "himach.json.partial"
+TIMES = "times.npy"
+FORMAT = "himach frame directory"
+VERSION = 1
+KINDS = [item.name for item in FORMATS.values() if item.in_directories]
+_PATTERN = re.compile(
+    r"(?P<before>[A-Za-z0-9_-][A-Za-z0-9_.-]*)%0(?P<digits>[1-9])d(?P<after>[A-Za-z0-9_.-]*)", re.ASCII
+)
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Description of a frame directory."""
+
+    frames: int
+    atoms: int
+    frames_per_file: int  # frames in every file but the last
+    kind: str  # format of the files, of `KINDS`
+    pattern: str  # ``pattern % k`` is the name of file k, in the directory itself
+    topology: str | None  # name of the topology file in the directory
+    keywords: Mapping[str, Any]  # keywords of MDAnalysis for the topology
+    source: str  # fingerprint of the trajectory that was split, and the selected frames
+
+    @property
+    def n_files(self) -> int:
+        """Number of frame files."""
+        return -(-self.frames // self.frames_per_file)
+
+    def frames_in(self, number: int) -> int:
+        """Return the number of frames in file `number`."""
+        return min(self.frames_per_file, self.frames - number * self.frames_per_file)
+
+    def file_name(self, number: int) -> str:
+        """Return the name of file `number`."""
+        return self.pattern % number
+
+    def write(self, path: str) -> None:
+        """Write the manifest atomically."""
+        text = json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=2)
+        with whole_file(path, sync=True) as file:
+            file.write(f"{text}\n".encode())
+
+    @classmethod
+    def read(cls, path: str) -> Manifest:
+        """Read and check a manifest."""
+        try:
+            with open(path, encoding="utf-8") as file:
+                content = json.load(file)
+        except (OSError, ValueError) as error:
+            raise TrajectoryError(f"{path} cannot be read: {error}") from error
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise TrajectoryError(f"{path} is no manifest of a frame directory")
+        if content.get("version") != VERSION:
+            raise TrajectoryError(
+                f"{path} has version {content.get('version')!r}, this himach reads version {VERSION}; update himach"
+            )
+        names = [field.name for field in fields(cls)]
+        missing = [name for name in names if name not in content]
+        if missing:
+            raise TrajectoryError(f"{path} lacks {', '.join(missing)}")
+        manifest = cls(**{name: content[name] for name in names})
+        manifest._check(path)
+        return manifest
+
+    def _check(self, path: str) -> None:
+        for name in ("frames", "atoms", "frames_per_file"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise TrajectoryError(f"{path}: {name} is {value!r}, not a positive integer")
+        if self.kind not in KINDS:
+            raise TrajectoryError(f"{path}: kind is {self.kind!r}, not one of {', '.join(KINDS)}")
+        if not isinstance(self.pattern, str) or not _PATTERN.fullmatch(self.pattern):
+            raise TrajectoryError(
+                f"{path}: pattern {self.pattern!r} is no file name with a number, as frames-%06d.xtc is"
+            )
+        if self.topology is not None and not (isinstance(self.topology, str) and _NAME.fullmatch(self.topology)):
+            raise TrajectoryError(f"{path}: topology {self.topology!r} is no name of a file in the directory")
+        if not isinstance(self.keywords, dict) or not isinstance(self.source, str):
+            raise TrajectoryError(f"{path}: keywords must be an object and source a string")
+
+
+def find(directory: str) -> str:
+    """Return the path of a directory's manifest; raises UsageError if the directory holds none."""
+    path = os.path.join(directory, MANIFEST)
+    if os.path.exists(path):
+        return path
+    if os.path.exists(os.path.join(directory, PARTIAL)):
+        raise UsageError(f"{directory} is a frame directory that was not finished; run himach split again to finish it")
+    raise UsageError(
+        f"{directory} is a folder, and no frame directory (it holds no {MANIFEST}, which is written last); give "
+        "trajectory files, or make one with himach split"
+    )
+
+
+class FrameDirectory(FrameFile):
+    """A frame directory. Opening reads the manifest and the times' header, no frame file; the last file stays open."""
+
+    def __init__(self, path: str, keywords: Mapping[str, Any]) -> None:
+        super().__init__(path)
+        manifest_path = find(path)
+        self.manifest = manifest = Manifest.read(manifest_path)
+        self.kind = f"frame directory ({manifest.kind})"
+        self.n_frames = manifest.frames
+        self.n_atoms = manifest.atoms
+        self.keywords = manifest.keywords
+        self.topology = None if manifest.topology is None else os.path.join(path, manifest.topology)
+        end_numbers = (0, manifest.n_files - 1)
+        self.stamps = (manifest_path, *(os.path.join(path, manifest.file_name(number)) for number in end_numbers))
+        self.rewritten = (manifest_path, os.path.join(path, TIMES))
+        for stamp in self.stamps:
+            if not os.path.exists(stamp):
+                raise TrajectoryError(f"{stamp} is missing from the frame directory; copy it again or split again")
+        self.timed = keywords.get("dt") is None
+        offset = float(keywords.get("time_offset", 0.0))
+        self.times = self._open_times(offset)
+        if not self.timed:
+            self.times = EvenTimeline(self.n_frames, float(keywords["dt"]), 0.0, offset)
+        self._open_number = -1
+        self._open_file: XdrFile | ReaderFile | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_open_number": -1, "_open_file": None}
+
+    def read(self, index: int, needed: int | None = None) -> RawFrame:
+        """Return a frame; its arrays are valid until the next read."""
+        number, local = divmod(index, self.manifest.frames_per_file)
+        file = self._get_file(number)
+        try:
+            frame = file.read(local, needed)
+        except Exception as error:
+            raise TrajectoryError(
+                f"frame {index} cannot be read from {file.path}: {reason(error)}; copy the file again or split again"
+            ) from error
+        assert self.times is not None
+        frame.number = index
+        frame.time = float(self.times[index])
+        return frame
+
+    def expect(self, indices: Sequence[int]) -> None:
+        """Request readahead of the files of these frames."""
+        for number in sorted({index // self.manifest.frames_per_file for index in indices}):
+            if number != self._open_number:
+                ask_for(self._path(number), [(0, 0)])  # no length: to the end of the file
+
+    def nbytes(self, indices: npt.NDArray[np.int64]) -> int:
+        """Return the bytes that these frames take; by the mean for part of a file that is not open."""
+        total = 0
+        numbers = indices // self.manifest.frames_per_file
+        for number in np.unique(numbers).tolist():
+            local = indices[numbers == number] - number * self.manifest.frames_per_file
+            if number == self._open_number and self._open_file is not None:
+                total += self._open_file.nbytes(local)
+            else:
+                size = os.path.getsize(self._path(number))
+                total += round(size * len(local) / self.manifest.frames_in(number))
+        return total
+
+    def content(self, limit: int) -> list[str]:
+        """Return the files that hold the trajectory's content, a spread sample if they are more than `limit`."""
+        count = self.manifest.n_files
+        numbers = range(count) if count <= limit else [i * count // limit for i in range(limit)]
+        return [*self.stamps, os.path.join(self.path, TIMES), *map(self._path, numbers)]
+
+    def frame_files(self, indices: npt.NDArray[np.int64]) -> set[str]:
+        """Return the files of these frames."""
+        return set(map(self._path, np.unique(indices // self.manifest.frames_per_file).tolist()))
+
+    def release(self) -> None:
+        """Close the open file until the next read."""
+        if self._open_file is not None:
+            self._open_file.release()
+        self._open_number, self._open_file = -1, None
+
+    def _path(self, number: int) -> str:
+        return os.path.join(self.path, self.manifest.file_name(number))
+
+    def _get_file(self, number: int) -> XdrFile | ReaderFile:
+        if number != self._open_number or self._open_file is None:
+            self.release()
+            self._open_file = self._open_numbered(number)
+            self._open_number = number
+        return self._open_file
+
+    def _open_numbered(self, number: int) -> XdrFile | ReaderFile:
+        path = self._path(number)
+        try:
+            file = _open(path, self.manifest.kind)
+        except FileNotFoundError:
+            raise TrajectoryError(f"{path} is missing from the frame directory; copy it again or split again") from None
+        except HimachError:
+            raise
+        except Exception as error:
+            raise TrajectoryError(f"{path} cannot be read as {self.manifest.kind}: {reason(error)}") from error
+        expected = self.manifest.frames_in(number)
+        if file.n_frames != expected or file.n_atoms != self.n_atoms:
+            raise TrajectoryError(
+                f"{path} holds {file.n_frames} whole frames of {file.n_atoms} atoms, not {expected} of {self.n_atoms}; "
+                "copy the file again or split again"
+            )
+        return file
+
+    def _open_times(self, offset: float) -> Timeline:
+        path = os.path.join(self.path, TIMES)
+        try:
+            with open(path, "rb") as file:
+                version = np.lib.format.read_magic(file)
+                if version != (1, 0):
+                    raise ValueError(f"its version is {version}")
+                shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+                start = file.tell()
+                size = file.seek(0, os.SEEK_END) - start
+        except Exception as error:  # numpy raises errors of many kinds for a damaged header
+            raise TrajectoryError(f"{path} cannot be read: {reason(error)}") from error
+        if dtype != np.float64 or shape != (self.n_frames,) or size != 8 * self.n_frames:
+            raise TrajectoryError(f"{path} is no float64 array of {self.n_frames} times; split again")
+        return StoredTimeline(path, start, self.n_frames, offset)
+
+
+def _open(path: str, kind: str) -> XdrFile | ReaderFile:
+    if kind != "NCDF":
+        return XdrFile(path, read_index(path, kind), {})
+    from MDAnalysis.coordinates.TRJ import NCDFReader
+
+    with open(path, "rb"):  # a missing file is another error
+        reader = construct(NCDFReader, path)
+    return ReaderFile(path, reader, int(reader.n_frames))

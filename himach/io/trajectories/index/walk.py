@@ -1,0 +1,237 @@
+"""Walks over headers of XTC and TRR files, of a whole one or of a part: `read_index()`, `walk_part()`, `join_parts()`.
+
+A walk decodes no coordinates. In a part that starts in the middle of a file, it searches for a frame's first bytes that
+begin a chain of headers, each at the end of the frame before. Coordinates may look like that, too, so parts make an
+index only if each ends where the next one begins: the result then equals that of one walk from the first byte. A file
+that ends within its last frame is reported as cut; an invalid header with frames after it is an error that names frame
+and byte.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import struct
+from array import array
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from himach.errors import HimachError, NoFrameError, TrajectoryError
+from himach.io.trajectories.index.timeline import ListedTimeline
+from himach.io.trajectories.index.xdr_index import COLUMNS, Columns, XdrIndex
+from himach.io.trajectories.urls.byte_file import ByteFile
+from himach.io.trajectories.xdr_header import (
+    HEADER_BYTES,
+    BadHeaderError,
+    ShortError,
+    TrrHeader,
+    XtcHeader,
+    marks,
+    parse_trr,
+    parse_xtc,
+)
+
+#: Length of the chain of headers that proves a frame's start.
+CHAINED_HEADERS = 16
+#: Headers of an index to check before frames are added to it.
+SAMPLED_HEADERS = 64
+_CHUNK = 1 << 22
+
+Parse = Callable[[bytes], XtcHeader | TrrHeader]
+
+
+class WalkResult(NamedTuple):
+    """Result of a walk: number of frames, offsets of the first and of the last, end offset, atoms per frame."""
+
+    n_frames: int
+    start: int
+    last: int
+    end: int
+    n_atoms: int
+
+
+def _parser(kind: str) -> Parse:
+    return parse_xtc if kind == "XTC" else parse_trr
+
+
+def read_index(path: str, kind: str) -> XdrIndex:
+    """Walk over the headers of an XTC or TRR file."""
+    with ByteFile(path) as file:
+        size, _, changed = file.status
+        try:
+            _parser(kind)(file.pread(HEADER_BYTES, 0))
+        except BadHeaderError:
+            raise TrajectoryError(f"{path} is no {kind} file: it does not begin with a frame's header") from None
+        except ShortError:
+            pass
+        result, columns = _walk(file, kind, 0, 0, size, size)
+        _refuse_damage(path, kind, file, result)
+    if not result.n_frames:
+        raise NoFrameError(f"{path} holds no whole {kind} frame; it was cut off while its first frame was written")
+    return XdrIndex(path, kind, result.n_atoms, columns, first_back(columns), result.end < size, size, changed)
+
+
+def first_back(columns: Columns) -> int:
+    """Return the first frame whose time is before its predecessor's; -1 if there is none."""
+    back = ListedTimeline(columns["time"]).back(len(columns) - 1)
+    return -1 if back is None else back
+
+
+def walk_part(path: str, kind: str, size: int, part: int, parts: int) -> tuple[WalkResult, Columns]:
+    """Walk over the frames that begin in part number `part` of `parts` of a file of `size` bytes."""
+    start, until = (size * bound // parts // 4 * 4 if bound < parts else size for bound in (part, part + 1))
+    with ByteFile(path) as file:
+        try:
+            first = _parser(kind)(file.pread(HEADER_BYTES, 0))
+            n_atoms = first.n_atoms
+            chunk_bytes = _CHUNK if file.mirror is None else min(_CHUNK, first.size)
+            chain_start = start if part == 0 else _find_chain(file, kind, n_atoms, start, until, size, chunk_bytes)
+            return _walk(file, kind, n_atoms, until if chain_start is None else chain_start, until, size)
+        except (BadHeaderError, ShortError):
+            return _walk(file, kind, 0, until, until, size)
+
+
+def join_parts(
+    path: str, kind: str, size: int, changed: int, parts: Sequence[WalkResult], columns: Columns
+) -> XdrIndex | None:  # fmt: skip
+    """Return the index of joined parts, with `columns` of all; None if they do not fit together."""
+    filled = [part for part in parts if part.n_frames]
+    if not filled or filled[0].start != 0 or any(part.n_atoms != filled[0].n_atoms for part in filled):
+        return None
+    if any(part.end != following.start for part, following in itertools.pairwise(filled)):
+        return None
+    try:
+        with ByteFile(path) as file:
+            _refuse_damage(path, kind, file, filled[-1])
+    except TrajectoryError:
+        return None
+    return XdrIndex(path, kind, filled[0].n_atoms, columns, first_back(columns), filled[-1].end < size, size, changed)
+
+
+def extend_index(index: XdrIndex) -> XdrIndex | None:
+    """Return the index of a file that has grown since `index` was made; None if all must be walked."""
+    try:
+        with ByteFile(index.path) as file:
+            size, _, changed = file.status
+            if size <= index.size or not _fits(index, file):
+                return None
+            last = index.n_frames - 1
+            result, new_columns = _walk(file, index.kind, index.n_atoms, index.place(last)[0], size, size)
+            _refuse_damage(index.path, index.kind, file, result)
+    except (HimachError, ValueError):
+        return None
+    if not result.n_frames:
+        return None
+    columns = np.concatenate([index.columns[:last], new_columns])
+    back = index.back if index.back >= 0 else first_back(columns[max(0, last - 1) :])
+    if index.back < 0 <= back:
+        back += max(0, last - 1)
+    return XdrIndex(index.path, index.kind, index.n_atoms, columns, back, result.end < size, size, changed)
+
+
+def _fits(index: XdrIndex, file: ByteFile) -> bool:
+    """Return whether a sample of an index's frames agrees with the file."""
+    parse = _parser(index.kind)
+    samples = {index.n_frames - 1, *(index.n_frames * sample // SAMPLED_HEADERS for sample in range(SAMPLED_HEADERS))}
+    for number in sorted(samples):
+        start, stop = index.place(number)
+        try:
+            header = parse(file.pread(HEADER_BYTES, start))
+        except (BadHeaderError, ShortError):
+            return False
+        same = struct.pack("<d", header.time) == struct.pack("<d", index.time(number))
+        if (header.n_atoms, header.size) != (index.n_atoms, stop - start) or not same:
+            return False
+    return True
+
+
+def _walk(file: ByteFile, kind: str, n_atoms: int, start: int, until: int, size: int) -> tuple[WalkResult, Columns]:
+    """Walk over the whole frames that begin from `start` on and before `until`."""
+    parse = _parser(kind)
+    offsets, times, fields = array("q"), array("d"), array("B")
+    at = start
+    streams = file.mirror is not None and file.mirror.reads_most
+    while at < until:
+        try:
+            if streams and file.mirror is not None:
+                file.mirror.stream(at, until)
+            header = parse(file.pread(HEADER_BYTES, at))
+        except (BadHeaderError, ShortError):
+            break
+        n_atoms = n_atoms or header.n_atoms
+        if header.n_atoms != n_atoms or at + header.size > size:
+            break
+        offsets.append(at)
+        times.append(header.time)
+        fields.append(header.fields)
+        at += header.size
+    columns = np.zeros(len(times) + 1, COLUMNS)
+    columns["offset"][:-1], columns["offset"][-1] = offsets, at
+    columns["time"][:-1], columns["fields"][:-1] = times, fields
+    return WalkResult(len(times), start, offsets[-1] if offsets else start, at, n_atoms), columns
+
+
+def _refuse_damage(path: str, kind: str, file: ByteFile, result: WalkResult) -> None:
+    """Check that no frames follow the last whole one, or lie within it: a damaged size may cover other frames."""
+    mark_at = _find_mark(file, result.last + 4, result.end, marks(kind, result.n_atoms))
+    if mark_at is None:
+        return
+    number, start = result.n_frames, result.end
+    if mark_at <= result.end:
+        number, start = number - 1, result.last
+    raise TrajectoryError(
+        f"{path}: frame {number} is damaged (at byte {start}), and frames follow it; "
+        f"copy the file again, or cut it to its first {number} frames with: head -c {start} {path}"
+    )
+
+
+def _find_mark(file: ByteFile, start: int, excluded: int, patterns: list[bytes]) -> int | None:
+    """Return the first offset from `start` on, except `excluded`, with the first bytes of a frame; None if none."""
+    overlap = max(map(len, patterns)) - 1
+    while len(chunk := file.pread(_CHUNK, start)) > overlap:
+        for mark in patterns:
+            place = chunk.find(mark)
+            if start + place == excluded:
+                place = chunk.find(mark, place + 1)
+            if place >= 0:
+                return start + place
+        start += len(chunk) - overlap
+    return None
+
+
+def _find_chain(
+    file: ByteFile, kind: str, n_atoms: int, start: int, until: int, size: int, chunk_bytes: int = _CHUNK
+) -> int | None:
+    """Return the first offset of a part at which a chain of headers begins; None if there is none."""
+    parse, patterns = _parser(kind), marks(kind, n_atoms)
+    overlap = max(map(len, patterns)) - 1
+    at = start
+    while at < until:
+        chunk = file.pread(min(chunk_bytes, until - at) + overlap, at)
+        pattern = b"(?=" + b"|".join(map(re.escape, patterns)) + b")"
+        places = [at + match.start() for match in re.finditer(pattern, chunk)]
+        for place in places:
+            if place < until and place % 4 == 0 and _is_chain(file, parse, n_atoms, place, size):
+                return place
+        if len(chunk) <= overlap:
+            return None
+        at += len(chunk) - overlap
+    return None
+
+
+def _is_chain(file: ByteFile, parse: Parse, n_atoms: int, at: int, size: int) -> bool:
+    for _ in range(CHAINED_HEADERS):
+        try:
+            header = parse(file.pread(HEADER_BYTES, at))
+        except ShortError:
+            return True  # of an incomplete frame
+        except BadHeaderError:
+            return False
+        at += header.size
+        if header.n_atoms != n_atoms:
+            return False
+        if at >= size:
+            return True
+    return True

@@ -1,0 +1,355 @@
+"""Datasets in their original files: `open_origin()` joins trajectory files into one `Origin` of numbered frames.
+
+One rank opens files: the `Origin` is pickled to the others with its indexes, and opens no file until it reads.
+"""
+
+from __future__ import annotations
+
+import difflib
+import glob
+import hashlib
+import os
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.errors import HimachError, TrajectoryError, UsageError
+from himach.frame import RawFrame
+from himach.io.frame_source import WHOLE, FrameSource, ReadOptions
+from himach.io.trajectories.failures import reason, retry
+from himach.io.trajectories.files import open_file, stamp_files
+from himach.io.trajectories.h5md.zarr_files import ZarrFiles, is_zarr
+from himach.io.trajectories.index.timeline import (
+    EvenTimeline,
+    JoinedTimeline,
+    Timeline,
+    Times,
+    by_part,
+    gaps,
+    tolerance,
+)
+from himach.io.trajectories.index.xdr_index import XdrIndex
+from himach.io.trajectories.join import FilePart, join
+from himach.io.trajectories.keywords import check, classes_for
+from himach.io.trajectories.readahead import Ahead
+from himach.io.trajectories.urls.byte_file import ByteFile, local_path, read_status
+from himach.io.trajectories.urls.names import absolute, is_url
+from himach.io.trajectories.urls.transport import RemoteError
+from himach.io.trajectories.xdr_file import FrameFile
+from himach.selection import Selected
+
+Numbers = npt.NDArray[np.int64]
+PUSHED = "pushed"  # kind of a dataset that has no origin
+_FINGERPRINT_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class OriginFacts:
+    """Attributes of `Origin` that opening reads from the files."""
+
+    fingerprint: str
+    timestep: float | None
+    has_velocities: bool
+    has_forces: bool
+
+
+class Origin(FrameSource):
+    """Frames of one dataset, numbered through from 0."""
+
+    def __init__(
+        self, parts: Sequence[FilePart], keywords: Mapping[str, Any], facts: OriginFacts | None = None
+    ) -> None:
+        self._parts = list(parts)
+        self._starts = np.cumsum([0] + [part.n_frames for part in parts])
+        self._open_part: FilePart | None = None
+        self._ahead: Ahead | None = None
+        self.keywords = {**parts[0].file.keywords, **keywords}
+        self.warnings: tuple[str, ...] = ()
+        self.paths = tuple(part.file.path for part in parts)
+        self.kinds = tuple(part.file.kind for part in parts)
+        self.n_frames = int(self._starts[-1])
+        self.n_atoms = parts[0].file.n_atoms
+        self.topology = parts[0].file.topology
+        self._times = self._join_times()
+        facts = facts or self._read_facts()
+        self.fingerprint = facts.fingerprint
+        self.timestep = facts.timestep
+        self.has_velocities = facts.has_velocities
+        self.has_forces = facts.has_forces
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_open_part": None, "_ahead": None}
+
+    @property
+    def present(self) -> bool:
+        """Whether frames can be read from all its files."""
+        return all(part.file.present for part in self._parts)
+
+    @property
+    def known_times(self) -> Timeline | None:
+        """Times of all frames, ps; None if they are not known without reading frames."""
+        return self._times
+
+    def holds(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return which of the frames exist, bool (n,)."""
+        return (numbers >= 0) & (numbers < self.n_frames)
+
+    def read(self, numbers: Iterable[int], options: ReadOptions = WHOLE) -> Iterator[RawFrame]:
+        """Read frames in the order given, with readahead of their bytes."""
+        previous, previous_time = -2, 0.0
+        needed = options.first_atoms
+        numbers = [int(number) for number in numbers]
+        if wrong := [number for number in numbers if not 0 <= number < self.n_frames]:
+            raise UsageError(f"there is no frame {wrong[0]}; {self.paths[0]} has {self.n_frames} frames, from 0")
+        ahead = self._plan_ahead(numbers)
+        waits = is_url(self.paths[0])  # the first frame shows which bytes each needs: requests download
+        for place, number in enumerate(numbers):
+            if ahead is not None and (place or not waits):
+                ahead.reach(place)
+            frame = self._read(number, needed)
+            if previous + 1 == frame.number and frame.time < previous_time - tolerance(previous_time):
+                self._refuse_time(frame.number, previous_time, frame.time)
+            previous, previous_time = frame.number, frame.time
+            yield frame
+
+    def times(self, numbers: Iterable[int]) -> Times:
+        """Return the frames' times, float64 (n,), ps; reads the frames if their times are not known."""
+        selected = np.asarray(numbers if isinstance(numbers, range | np.ndarray) else list(numbers), dtype=np.int64)
+        if self._times is not None:
+            return self._times.at(selected)
+        return np.array([frame.time for frame in map(self._read, selected.tolist())], dtype=np.float64)
+
+    def nbytes(self, numbers: Iterable[int]) -> int:
+        """Return the bytes that reading these frames takes: exact for XTC and TRR, else by the mean."""
+        selected = np.asarray(numbers if isinstance(numbers, range | np.ndarray) else list(numbers), dtype=np.int64)
+        return sum(self._parts[part].file.nbytes(local) for part, _, local in by_part(self._starts, selected))
+
+    def dt(self, frames: Selected) -> float | None:
+        """Return the time between selected frames, ps; None if it is uneven or there are fewer than two frames."""
+        if len(frames) < 2:
+            return None
+        if self._times is not None:
+            mean, even, equal, largest = gaps(self._times, frames)
+        else:
+            steps = sorted({0, (len(frames) - 1) // 2, len(frames) - 2})
+            pairs = np.array([self.times([frames[step], frames[step + 1]]) for step in steps])
+            between = pairs[:, 1] - pairs[:, 0]
+            mean, largest = float(pairs[-1, 1] - pairs[0, 0]) / (len(frames) - 1), float(np.abs(pairs).max())
+            even, equal = not np.any(np.abs(between - mean) > 2 * tolerance(largest)), bool(np.ptp(between) == 0)
+            mean = float(between[0]) if equal else mean
+        if not even:
+            return None
+        return mean if equal else _round_time(mean, 2 * tolerance(largest) / (len(frames) - 1))
+
+    def locate(self, number: int) -> tuple[str, int]:
+        """Return the file of a frame, and the frame's number within it."""
+        index = int(np.searchsorted(self._starts, number, side="right")) - 1
+        return self._parts[index].file.path, number - int(self._starts[index])
+
+    def files(self) -> list[tuple[FrameFile, int]]:
+        """Return the files, each with the number of its leading frames in the dataset."""
+        return [(part.file, part.n_frames) for part in self._parts]
+
+    def close(self) -> None:
+        """Close the open file, until the next read."""
+        if self._open_part is not None:
+            self._open_part.file.release()
+        self._open_part = None
+
+    def _plan_ahead(self, numbers: Sequence[int]) -> Ahead | None:
+        """Return the readahead for these frames; None for a single frame, which is read at once."""
+        if len(numbers) < 2 or not self.present:
+            return None
+        if self._ahead is None:
+            self._ahead = Ahead(self.n_frames, self.nbytes(numbers) // len(numbers), self._expect)
+        self._ahead.start(numbers)
+        return self._ahead
+
+    def _expect(self, numbers: Sequence[int]) -> None:
+        for part, _, local in by_part(self._starts, np.asarray(numbers, dtype=np.int64)):
+            self._parts[part].file.expect(local.tolist())
+
+    def _read(self, number: int, needed: int | None = None) -> RawFrame:
+        index = int(np.searchsorted(self._starts, number, side="right")) - 1 if len(self._parts) > 1 else 0
+        part = self._parts[index]
+        if part is not self._open_part:
+            self.close()
+            self._open_part = part
+        local = number - int(self._starts[index])
+        try:
+            frame = part.file.read(local, needed)
+        except Exception as error:
+            frame = self._read_again(part, number, local, needed, error)
+        frame.number = number
+        if self._times is not None:
+            frame.time = self._times[number]
+        return frame
+
+    def _read_again(self, part: FilePart, number: int, local: int, needed: int | None, error: Exception) -> RawFrame:
+        try:
+            return retry(partial(part.file.read, local, needed), error, part.file.release)
+        except HimachError:
+            raise
+        except Exception as last:
+            raise TrajectoryError(self._damage(number, local, part.file.path, last)) from last
+
+    def _damage(self, number: int, local: int, path: str, error: BaseException) -> str:
+        within = f" (frame {local} of the file)" if local != number else ""
+        return (
+            f"frame {number} of the dataset cannot be read from {path}{within}: {reason(error)}; "
+            f"copy the file again, or leave the frame out by start {number + 1} or stop {number}"
+        )
+
+    def _read_facts(self) -> OriginFacts:
+        """Read the ends of the files and the first frames."""
+        first = next(self.read([0]))
+        velocities, forces = first.velocities is not None, first.forces is not None
+        start, following = self.times([0, 1]) if self.n_frames > 1 else (0.0, None)
+        timestep = None if following is None else float(following - start)
+        stamps = [path for part in self._parts for path in part.file.stamps]
+        return OriginFacts(_fingerprint(stamps), timestep, velocities, forces)
+
+    def _join_times(self) -> Timeline | None:
+        """Return all times if known without reading frames; raise if they run backwards."""
+        if len(self._parts) > 1 and not any(part.file.timed for part in self._parts):  # they count frames
+            return EvenTimeline(self.n_frames, float(self.keywords.get("dt", 1.0)), 0.0, self._parts[0].time(0))
+        timelines = [(part.file.times, part.n_frames) for part in self._parts if part.file.times is not None]
+        if len(timelines) < len(self._parts):
+            return None
+        times = timelines[0][0] if len(timelines) == 1 else JoinedTimeline(timelines)
+        number = times.back(self.n_frames)
+        if number is not None:
+            self._refuse_time(number, times[number - 1], times[number])
+        return times
+
+    def _refuse_time(self, number: int, before: float, time: float) -> None:
+        path, local = self.locate(number)
+        raise TrajectoryError(
+            f"{path}: time runs backwards, from {before:g} ps to {time:g} ps at frame {local} of the file "
+            f"(frame {number} of the dataset); split the file there and give the pieces as several trajectories, "
+            "or give the time step as the universe keyword dt"
+        )
+
+
+def open_origin(
+    trajectories: Sequence[str | os.PathLike[str]],
+    topology: str | os.PathLike[str] | None = None,
+    keywords: Mapping[str, Any] | None = None,
+    indexes: Mapping[str, XdrIndex] | None = None,
+) -> Origin:
+    """Open consecutive trajectory files as one dataset. For rank 0: the result is sent as a pickle."""
+    if isinstance(trajectories, str | os.PathLike):
+        trajectories = [trajectories]
+    if not trajectories:
+        raise UsageError("no trajectory given")
+    keywords = dict(keywords or {})
+    paths = [existing_path(path, "trajectory") for path in trajectories]
+    if topology is not None:
+        topology = local_path(existing_path(topology, "topology"))
+    check(keywords, *classes_for(paths, topology, keywords))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        files = [_open(path, topology, keywords, indexes or {}) for path in paths]
+        _check_atoms(files)
+        origin = Origin(join(files), keywords)
+    for warning in caught:
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    origin.warnings = tuple(str(warning.message) for warning in caught if warning.category is UserWarning)
+    return origin
+
+
+def _check_atoms(files: Sequence[FrameFile]) -> None:
+    for file in files[1:]:
+        if file.n_atoms != files[0].n_atoms:
+            raise TrajectoryError(
+                f"{files[0].path} has {files[0].n_atoms} atoms, {file.path} has {file.n_atoms}; "
+                "trajectories that follow one another must have the same atoms"
+            )
+
+
+def existing_path(path: str | os.PathLike[str], what: str) -> str:
+    """Return the absolute path of an existing file; raises UsageError with a hint for a mistyped name."""
+    if is_url(path):
+        return _check_remote(absolute(path), what)
+    full_path = os.path.abspath(os.path.expanduser(path))
+    engine = re.match(r"imd:/+(.*)", os.fspath(path))
+    if engine:
+        raise UsageError(
+            f"imd://{engine[1]} is a running engine: 'himach follow' (himach.follow) analyses its frames while they "
+            "come, 'himach convert' writes them; they are kept as a dataset, which goes by its name"
+        )
+    try:
+        os.stat(full_path)
+        return full_path
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise UsageError(f"{what} {os.fspath(path)} cannot be reached: {error.strerror}") from None
+    if glob.has_magic(full_path) and (paths := glob.glob(full_path)):
+        raise UsageError(
+            f"there is no {what} {os.fspath(path)}, but {len(paths)} that match it: leave the quotes out, so that the "
+            "shell puts their names in its place; in Python give sorted(glob.glob(...))"
+        )
+    folder = Path(full_path).parent
+    if not folder.is_dir():
+        raise UsageError(f"there is no {what} {os.fspath(path)}: the folder {folder} does not exist")
+    try:
+        near_names = difflib.get_close_matches(Path(full_path).name, os.listdir(folder), n=1)
+    except OSError:  # a folder with permission to enter but not to read
+        near_names = []
+    hint = f"; did you mean {str(folder / near_names[0])!r}?" if near_names else ""
+    if what == "trajectory" and os.sep not in os.fspath(path):
+        hint = f"; 'himach cache list' tells the datasets of this node's store{hint}"
+    raise UsageError(f"there is no {what} {os.fspath(path)}{hint}")
+
+
+def _check_remote(name: str, what: str) -> str:
+    """Return the name of a remote file after checking that it can be read."""
+    try:
+        if is_zarr(name):
+            ZarrFiles.from_path(name)
+        else:
+            read_status(name)
+    except RemoteError as error:
+        raise UsageError(f"{what} {name} cannot be read: {error.strerror}") from None
+    return name
+
+
+def _open(path: str, topology: str | None, keywords: Mapping[str, Any], indexes: Mapping[str, XdrIndex]) -> FrameFile:
+    try:
+        return open_file(path, topology, keywords, indexes)
+    except OSError as error:
+        raise TrajectoryError(f"{path} cannot be read: {error.strerror or reason(error)}") from error
+
+
+def read_fingerprint(paths: Sequence[str | os.PathLike[str]]) -> str:
+    """Return the `Origin.fingerprint` of these trajectories without reading frames."""
+    existing_paths = [existing_path(path, "trajectory") for path in paths]
+    try:
+        return _fingerprint([file for path in existing_paths for file in stamp_files(path)])
+    except OSError as error:
+        raise TrajectoryError(f"{error.filename} cannot be read: {error.strerror}") from None
+
+
+def _fingerprint(files: Iterable[str]) -> str:
+    digest = hashlib.sha256()
+    for path in files:
+        with ByteFile(path) as file:
+            size = file.status.size
+            digest.update(size.to_bytes(8, "little"))
+            digest.update(file.pread(_FINGERPRINT_BYTES, 0))
+            digest.update(file.pread(_FINGERPRINT_BYTES, max(0, size - _FINGERPRINT_BYTES)))
+    return digest.hexdigest()
+
+
+def _round_time(step: float, error: float) -> float:
+    """Return the shortest decimal within the error of a mean time step and within 2 % of the step."""
+    error = min(error, 0.02 * abs(step))
+    return next((short for digits in range(13) if abs((short := round(step, digits)) - step) <= error), step)

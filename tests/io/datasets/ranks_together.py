@@ -1,0 +1,179 @@
+"""Ranks walk over a trajectory together, and share what they found: as one walk, once a node."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from support.cache_data import only_dataset
+from support.io_samples import make
+
+import himach
+from himach.io.trajectories import shared_index
+from himach.io.trajectories.index import xdr_index
+from himach.io.trajectories.index.walk import read_index
+from himach.io.trajectories.index.xdr_index import load_indexes
+from himach.io.trajectories.origin import Origin, open_origin
+from himach.io.trajectories.shared_index import attach_columns, free, mark_shared, walk_together
+from himach.ranks.collective import on_first_rank
+from himach.ranks.mpi import connect
+
+TIMES = [0.5 * i for i in range(200)]
+
+
+@pytest.fixture(params=["one node", "apart", "two nodes"])
+def world(request, monkeypatch):
+    first = connect()
+    names = {"one node": "node", "apart": f"node{first.comm.rank}", "two nodes": f"node{first.comm.rank % 2}"}
+    monkeypatch.setenv("HIMACH_NODE", names[request.param])
+    monkeypatch.setattr(shared_index, "PART_BYTES", 1000)
+    monkeypatch.setattr(shared_index, "ROUND_BYTES", 100)
+    monkeypatch.setattr(shared_index, "SMALL_INDEX_BYTES", 0)
+    return connect()
+
+
+@pytest.fixture
+def folder(world):
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(world.comm.bcast(name))
+        world.comm.barrier()
+
+
+def written(world, path: Path) -> Path:
+    if world.comm.rank == 0:
+        make(path, TIMES, velocities=path.suffix == ".trr")
+    world.comm.barrier()
+    return path
+
+
+def opened(world, path: Path, walked):
+    """Open an origin on the first rank, and have it on all."""
+
+    def first() -> Origin:
+        origin = open_origin([path], indexes=walked)
+        mark_shared(origin)
+        return origin
+
+    origin = on_first_rank(world.comm, first, share=True)
+    return origin, attach_columns(world, origin, walked)
+
+
+def check(world, origin, path: Path) -> None:
+    """The index is that of one walk."""
+    kind = path.suffix[1:].upper()
+    index, alone = origin.files()[0][0].index, read_index(str(path), kind)
+    assert index.facts == alone.facts
+    for number in range(alone.n_frames):
+        assert index.place(number) == alone.place(number)
+        assert index.time(number) == alone.time(number)
+    assert [frame.time for frame in origin.read(range(0, 200, 17))] == TIMES[::17]
+    origin.close()
+
+
+@pytest.mark.parametrize("name", ["a.xtc", "a.trr"])
+def test_all_ranks_walk_and_a_node_holds_it_once(world, folder, name):
+    path = written(world, folder / name)
+    walked, held = walk_together(world, [path], dict)
+    assert len(walked) == len(held) == (world.comm.size > 1)
+    origin, more = opened(world, path, walked)
+    assert not more
+    if world.node.size > 1:  # what one rank writes there, the others see
+        index = origin.files()[0][0].index
+        fields = index.columns["fields"]
+        world.node.barrier()
+        if world.node.rank == 0:
+            fields[0] ^= 16
+        world.node.barrier()
+        assert fields[0] & 16
+        world.node.barrier()
+        if world.node.rank == 0:
+            fields[0] ^= 16
+        world.node.barrier()
+    check(world, origin, path)
+    free(origin, held)
+
+
+def test_an_index_of_the_first_rank_comes_to_all_nodes(world, folder):
+    path = written(world, folder / "a.xtc")
+    origin, held = opened(world, path, {})
+    assert len(held) == (world.comm.size > 1)
+    check(world, origin, path)
+    free(origin, held)
+
+
+def test_an_index_that_is_removed_from_its_store_meanwhile(world, folder, monkeypatch):
+    path = written(world, folder / "a.xtc")
+    monkeypatch.setattr(xdr_index, "SMALL_BYTES", 0)
+
+    def first() -> Origin:
+        stored = folder / "x-index"
+        stored.write_bytes(b"".join(xdr_index.pack_indexes({str(path): read_index(str(path), "XTC")})))
+        known = load_indexes(str(stored))
+        stored.unlink()
+        origin = open_origin([path], indexes=known)
+        assert origin.files()[0][0].index is known[str(path)]
+        mark_shared(origin)
+        return origin
+
+    origin = on_first_rank(world.comm, first, share=True)
+    held = attach_columns(world, origin, {})
+    check(world, origin, path)
+    free(origin, held)
+
+
+def test_what_is_damaged_or_short_is_left_to_the_first_rank(world, folder):
+    path = written(world, folder / "a.xtc")
+    world.comm.barrier()
+    if world.comm.rank == 0:
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2 :] = bytes(len(content) - len(content) // 2)
+        path.write_bytes(content)
+        (folder / "short.xtc").write_bytes(bytes(content[:999]))
+        (folder / "text.xtc").write_bytes(b"text" * 10_000)
+    world.comm.barrier()
+    names = ["a.xtc", "short.xtc", "text.xtc", "none.xtc"]
+    assert walk_together(world, [folder / name for name in names], dict)[0].keys() <= {str(path)}
+
+
+class Sum(himach.Analysis):
+    """Add up x of the first atom, by frame."""
+
+    def map(self, frame):
+        yield frame.number, float(frame.positions[0, 0])
+
+    def reduce(self, key, series):
+        return float(series.times[0])
+
+    def finish(self, results):
+        return {"found": {"time": list(results.values())}}
+
+
+def test_runs_are_as_alone(world, folder):
+    path = written(world, folder / "a.xtc")
+    topology = folder / "one.gro"
+    if world.comm.rank == 0:
+        import MDAnalysis as mda
+
+        universe = mda.Universe.empty(40, trajectory=True)
+        universe.add_TopologyAttr("name", ["C"] * 40)
+        universe.add_TopologyAttr("resname", ["X"])
+        universe.add_TopologyAttr("resid", [1])
+        universe.dimensions = [50, 50, 50, 90, 90, 90]
+        universe.atoms.write(str(topology))
+    world.comm.barrier()
+    outcomes, kept = [], None
+    for turn in range(3):  # walked over, kept, and grown
+        if turn == 2 and world.comm.rank == 0:
+            make(path, [*TIMES, 100.0, 100.5])
+        world.comm.barrier()
+        result = himach.run(Sum(), path, topology, cache=str(folder / "store-{node}"), progress=False)
+        if world.comm.rank == 0:
+            outcomes.append(result.outcome["found"]["time"])
+        if world.node.rank == 0:
+            dataset = only_dataset(folder / f"store-{world.name}", path)
+            kept = load_indexes((dataset.path / "x-index").read_bytes())[str(path)]
+            alone = read_index(str(path), "XTC")
+            assert kept.facts == alone.facts
+            assert [kept.place(i) for i in range(kept.n_frames)] == [alone.place(i) for i in range(alone.n_frames)]
+        world.comm.barrier()
+    if world.comm.rank == 0:
+        assert outcomes == [TIMES, TIMES, [*TIMES, 100.0, 100.5]]

@@ -1,0 +1,165 @@
+"""Frames as bytes of files: what readers of others find in them."""
+
+import warnings
+from dataclasses import fields
+from pathlib import Path
+
+import MDAnalysis as mda
+import numpy as np
+import pytest
+from scipy.io import netcdf_file
+
+from himach.conversion.options import ConvertOptions
+from himach.io.trajectories.formats import FORMATS
+from himach.io.trajectories.layouts.dcd import Dcd
+from himach.io.trajectories.layouts.layout import Content, box_vectors
+from himach.io.trajectories.layouts.netcdf import NetCdf
+from himach.io.trajectories.layouts.trr import Trr
+
+from ....mount.mounts import sample_frames, whole
+
+N_ATOMS = 41
+
+
+def written(tmp_path, format_, frames):
+    content = Content(
+        len(frames), N_ATOMS, frames[0].velocities is not None, frames[0].forces is not None, frames[0].box is not None
+    )
+    layout = format_(content)
+    path = tmp_path / f"file{layout.suffix}"
+    path.write_bytes(whole(layout, frames))
+    return path
+
+
+def universe_of(path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return mda.Universe.empty(N_ATOMS).load_new(str(path))
+
+
+@pytest.mark.parametrize("box", [True, False])
+@pytest.mark.parametrize(("velocities", "forces"), [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("format_", [Trr, NetCdf, Dcd])
+def test_readers_of_mdanalysis_find_the_frames(tmp_path, format_, velocities, forces, box):
+    frames = sample_frames(7, N_ATOMS, velocities=velocities, forces=forces, box=box, first=10.0)
+    universe = universe_of(written(tmp_path, format_, frames))
+    assert len(universe.trajectory) == 7
+    for ts, frame in zip(universe.trajectory, frames, strict=True):
+        assert ts.time == pytest.approx(frame.time, abs=1e-3)
+        np.testing.assert_allclose(ts.positions, frame.positions, rtol=2e-7)
+        if box:
+            np.testing.assert_allclose(ts.dimensions, frame.box, rtol=1e-6)
+        else:
+            assert ts.dimensions is None
+        if format_ is Dcd:
+            continue
+        assert ts.has_velocities == velocities
+        assert ts.has_forces == forces
+        if velocities:
+            np.testing.assert_allclose(ts.velocities, frame.velocities, rtol=2e-7)
+        if forces:
+            np.testing.assert_allclose(ts.forces, frame.forces, rtol=4e-7)
+
+
+def test_positions_are_to_the_bit_where_the_format_has_angstroms(tmp_path):
+    frames = sample_frames(3, N_ATOMS)
+    for format_ in (Dcd, NetCdf):
+        universe = universe_of(written(tmp_path, format_, frames))
+        assert [ts.positions.tobytes() for ts in universe.trajectory] == [one.positions.tobytes() for one in frames]
+
+
+def test_trr_is_what_mdanalysis_writes(tmp_path):
+    frames = sample_frames(2, N_ATOMS, velocities=True)
+    for frame in frames:  # these have the same bits in nm, whichever way they are scaled
+        frame.positions[:] = np.round(frame.positions) * 5
+        frame.velocities[:] = np.round(frame.velocities) * 5
+        frame.box[:] = [60, 70, 80, 90, 90, 90]
+    path = tmp_path / "theirs.trr"
+    with mda.Writer(str(path), N_ATOMS) as writer:
+        universe = mda.Universe.empty(N_ATOMS, trajectory=True, velocities=True)
+        for frame in frames:
+            ts = universe.trajectory.ts
+            ts.frame, ts.time = frame.number, frame.time
+            ts.data["step"] = frame.number
+            ts.positions, ts.velocities, ts.dimensions = frame.positions, frame.velocities, frame.box
+            writer.write(universe.atoms)
+    assert written(tmp_path, Trr, frames).read_bytes() == path.read_bytes()
+
+
+def test_a_frame_of_trr_has_the_bytes_that_it_says():
+    assert Trr(Content(5, 1000)).frame_bytes == 84 + 36 + 12 * 1000
+    assert Trr(Content(5, 1000, True, True)).frame_bytes == 84 + 36 + 36 * 1000
+
+
+def test_netcdf_says_of_itself_what_the_convention_asks(tmp_path):
+    path = written(tmp_path, NetCdf, sample_frames(4, N_ATOMS, velocities=True))
+    with netcdf_file(path, mmap=False) as file:
+        assert file.Conventions == b"AMBER"
+        assert file.ConventionVersion == b"1.0"
+        assert file.dimensions["atom"] == N_ATOMS
+        assert file.variables["spatial"][:].tobytes() == b"xyz"
+        assert file.variables["cell_spatial"][:].tobytes() == b"abc"
+        assert file.variables["cell_angular"][:].tobytes() == b"alphabeta gamma"
+        assert file.variables["coordinates"].units == b"angstrom"
+        assert file.variables["time"][:].tolist() == [0, 2, 4, 6]
+
+
+@pytest.mark.parametrize("format_", [Trr, NetCdf, Dcd])
+def test_a_box_may_go_away_and_come_back(tmp_path, format_):
+    frames = sample_frames(3, N_ATOMS)
+    frames[1].box = None
+    universe = universe_of(written(tmp_path, format_, frames))
+    for ts, frame in zip(universe.trajectory, frames, strict=True):
+        np.testing.assert_allclose(ts.positions, frame.positions, rtol=2e-7)
+        if frame.box is not None:
+            np.testing.assert_allclose(ts.dimensions, frame.box, rtol=1e-6)
+        elif format_ is NetCdf:
+            assert np.isnan(ts.dimensions[:3]).all()
+        else:
+            assert ts.dimensions is None
+
+
+def test_vectors_that_one_frame_lacks_are_nan(tmp_path):
+    frames = sample_frames(3, N_ATOMS, velocities=True)
+    frames[1].velocities = None
+    for format_ in (Trr, NetCdf):
+        universe = universe_of(written(tmp_path, format_, frames))
+        assert [bool(np.isnan(ts.velocities).all()) for ts in universe.trajectory] == [False, True, False]
+
+
+def test_box_vectors_are_those_of_mdanalysis():
+    from MDAnalysis.lib.mdamath import triclinic_vectors
+
+    random = np.random.default_rng(1)
+    boxes = [[10, 20, 30, 90, 90, 90], [10, 20, 30, 60, 60, 90], [10, 20, 30, 90, 90, 60], [0, 0, 0, 90, 90, 90]]
+    boxes += [[10, 20, 30, 10, 170, 90], *np.hstack([random.uniform(1, 90, (50, 3)), random.uniform(50, 130, (50, 3))])]
+    for box in np.array(boxes, np.float32):
+        with np.errstate(invalid="ignore"):  # of angles that make no box
+            expected = triclinic_vectors(box, dtype=np.float64)
+        np.testing.assert_allclose(np.array(box_vectors(box)).reshape(3, 3), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_pages_and_options_name_the_registered_formats():
+    pages = Path(__file__).parents[4] / "docs"
+    written = [item.suffixes[0] for item in FORMATS.values() if item.layout is not None or item.name == "XTC"]
+    *others, last = (f"`{suffix}`" for suffix in written)
+    assert f"{', '.join(others)} and {last} by all ranks" in (pages / "api.md").read_text(encoding="utf-8")
+    option = next(item for item in fields(ConvertOptions) if item.name == "out")
+    assert f"{', '.join(written)} by all ranks" in option.metadata["help"]
+    *own, other = (f"`{item.name}`" for item in FORMATS.values() if item.in_directories)
+    row = f"{' or '.join(own)}; of other programs also {other}"
+    assert row in (pages / "trajectories.md").read_text(encoding="utf-8")
+    assert all(item.layout.suffix == item.suffixes[0] for item in FORMATS.values() if item.layout is not None)
+
+
+def test_what_a_format_cannot_hold_is_said():
+    many_atoms, many_frames = Content(1, 1 << 29), Content(1 << 32, 10)
+    assert not any(format_(content).possible for format_ in (Trr, Dcd, NetCdf) for content in (many_atoms, many_frames))
+    assert Trr(Content(1 << 30, 10)).size == (1 << 30) * 240
+    assert all(format_(Content((1 << 31) - 1, 10)).possible for format_ in (Trr, Dcd, NetCdf))
+
+
+def test_first_times_that_no_dcd_can_hold():
+    layout = Dcd(Content(3, 1))
+    for first, between in [(5.0, 0.0), (1e30, 2.0), (float("-1e30"), 1.0)]:
+        assert len(layout.head(first, between)) == layout.head_bytes

@@ -1,0 +1,68 @@
+"""Frames of every trajectory that MDAnalysisTests ships are those that MDAnalysis reads in it, to the last bit."""
+
+from pathlib import Path
+
+import pytest
+from support.ranks import run_under_mpiexec
+
+from himach.io.trajectories.origin import open_origin
+
+from .foreign import Foreign, differences, read_frames, trajectories
+
+#: In one process, which reads them all by MDAnalysis once.
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+#: In which all of them are run: each takes half a minute, and several where others use the machine, too.
+PARTS = 15
+
+
+def orders(n_frames: int) -> list[range]:
+    """Return choices of frames that begin at each frame in turn, go on by ones or twos, or run back."""
+    some = {*range(min(n_frames, 12)), n_frames // 2, max(0, n_frames - 2), n_frames - 1}
+    runs = [range(first, min(first + 3, n_frames)) for first in sorted(some)]
+    return list(dict.fromkeys([*runs, range(0, n_frames, 2)[:5], range(n_frames)[::-1][:5]]))
+
+
+def travelled(one: Foreign) -> list[str]:
+    """Return where frames differ from MDAnalysis's, as a rank reads them that got the opened trajectory as a pickle."""
+    origin = open_origin([one.path], one.topology, one.keywords)
+    if origin.n_frames != len(one.frames):
+        return [f"{one.name}: {origin.n_frames} frames, {len(one.frames)} for MDAnalysis"]
+    wrong = []
+    for order in orders(len(one.frames)):
+        expected = [one.frames[number] for number in order]
+        try:
+            frames = read_frames(origin, order)
+        except Exception as error:
+            frames = [error]
+        if frames != expected:
+            wrong.append(f"{one.name} {list(order)}: {frames} is not {expected}")
+    return wrong
+
+
+@pytest.mark.nightly
+def test_there_are_as_many_as_ever():
+    found = trajectories()
+    assert len(found) > 180
+    assert sum(len(one.frames) > 1 for one in found) > 60
+    assert {"GMS", "TRJ", "XTC", "TRR", "DCD", "NCDF", "XYZ", "PDB", "LAMMPSDUMP", "TRC", "TRZ", "HISTORY", "MOL2"} < {
+        one.kind for one in found
+    }
+
+
+@pytest.mark.nightly
+def test_every_first_frame_after_the_pickle():
+    wrong = [text for one in trajectories() for text in travelled(one)]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", range(PARTS))
+def test_runs_cached_or_not(tmp_path, part):
+    several = [one for one in trajectories() if len(one.frames) > 1][part::PARTS]
+    wrong = [text for one in several for text in differences(one, tmp_path)]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.nightly
+def test_three_ranks_cached_or_not():
+    run_under_mpiexec(Path(__file__).with_name("ranks_foreign.py"), 3, timeout=200)

@@ -1,0 +1,237 @@
+"""Origins: files by number, what is said of them, patience with a network's disk."""
+
+import ast
+import bz2
+import contextlib
+import errno
+import importlib
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.cache_data import analyse, bits
+from support.cache_data import make as make_of_cache_data
+from support.io_samples import copied, make
+
+import himach
+from himach.errors import TrajectoryError, UsageError
+from himach.io.datasets.source import Source
+from himach.io.trajectories import failures, files
+from himach.io.trajectories.failures import reason
+from himach.io.trajectories.origin import open_origin
+
+
+def test_unpickled_builds_no_index(tmp_path, monkeypatch):
+    state = pickle.dumps(open_origin([make(tmp_path / "a.xtc", [0, 1, 2])]))
+    monkeypatch.setattr("himach.io.trajectories.files.read_index", None)
+    assert [frame.time for frame in pickle.loads(state).read([2, 0])] == [2, 0]
+
+
+def test_unpickled_xyz_counts_no_lines(tmp_path, monkeypatch):
+    _, trajectory = copied("XYZ", tmp_path)
+    state = pickle.dumps(open_origin([trajectory]))
+    monkeypatch.setattr("MDAnalysis.coordinates.XYZ.XYZReader._read_xyz_n_frames", None)
+    assert len(list(pickle.loads(state).read([9, 0]))) == 2
+
+
+def test_times_and_dt(tmp_path):
+    even = open_origin([make(tmp_path / "even.xtc", [0.1 * i for i in range(30)])])
+    assert even.dt(range(0, 30)) == pytest.approx(0.1, abs=1e-7)
+    assert even.dt(range(0, 30, 3)) == pytest.approx(0.3, abs=1e-7)
+    assert even.dt(range(4, 5)) is None
+    assert even.timestep == pytest.approx(0.1)
+    uneven = open_origin([make(tmp_path / "uneven.xtc", [0, 1, 2, 4, 6])])
+    assert uneven.dt(range(5)) is None
+    assert uneven.dt(range(0, 5, 2)) is None
+    assert uneven.dt(range(2, 5)) == 2
+    np.testing.assert_array_equal(uneven.times(range(5)), [0, 1, 2, 4, 6])
+    np.testing.assert_array_equal(uneven.times(np.array([3, 0])), [4, 0])
+
+
+def write_text(path, text):
+    with bz2.open(path, "wt") if path.suffix == ".bz2" else path.open("w") as file:
+        file.write(text)
+    return path
+
+
+@pytest.mark.parametrize("packing", ["", ".bz2"])
+def test_files_that_readers_misread_are_refused_or_warned_of(tmp_path, packing):
+    frame = "water\n    1\n    1SOL     OW    1   0.100   0.200   0.300\n   3.00000   3.00000   3.00000\n"
+    several = write_text(tmp_path / f"several.gro{packing}", 2 * frame)
+    single = write_text(tmp_path / f"single.gro{packing}", frame)
+    with pytest.raises(TrajectoryError, match=rf"several\.gro{packing} has several frames"):
+        open_origin([several])
+    assert open_origin([single]).n_frames == 1
+    extended = '1\nLattice="9 0 0 0 9 0 0 0 9" Properties=species:S:1:pos:R:3\nAr 1 2 3\n'
+    boxed = write_text(tmp_path / f"boxed.xyz{packing}", extended)
+    with pytest.warns(UserWarning, match=r"the box that Lattice= tells is not read"):
+        open_origin([boxed])
+
+
+@pytest.mark.parametrize("packing", ["", ".bz2"])
+@pytest.mark.parametrize(
+    ("columns", "tilt", "warning"), [("x y z", "", None), ("xs ys zs", "", "displaced"), ("x y z", " 1", None)]
+)
+def test_image_flags_of_lammps_are_read_right_or_refused(tmp_path, columns, tilt, warning, packing):
+    path, bounds = tmp_path / f"a.lammpsdump{packing}", "\n".join(f"-2 8{tilt}" for _ in range(3))
+    heads = (f"ITEM: TIMESTEP\n{step}\nITEM: NUMBER OF ATOMS\n1\nITEM: BOX BOUNDS" for step in (0, 1))
+    rest = f"{' xy xz yz' * bool(tilt)} pp pp pp\n{bounds}\nITEM: ATOMS id {columns} ix iy iz\n1 .5 .5 .5 1 0 0\n"
+    write_text(path, "".join(head + rest for head in heads))
+    with pytest.warns(UserWarning, match=warning) if warning else contextlib.nullcontext():
+        open_origin([path], keywords={"dt": 1.0})
+    if columns == "x y z" and not tilt:
+        origin = open_origin([path], keywords={"dt": 1.0, "unwrap_images": True})
+        np.testing.assert_array_equal(next(iter(origin.read([0]))).positions, [[12.5, 2.5, 2.5]])
+    else:
+        with pytest.raises(TrajectoryError, match=r"MDAnalysis unwraps columns x, y, z alone"):
+            open_origin([path], keywords={"dt": 1.0, "unwrap_images": True})
+
+
+@pytest.mark.parametrize("suffix", ["xtc", "trr"])
+@pytest.mark.parametrize(("begin", "step"), [(2e4, 0.004), (2e5, 0.06), (1e6, 1.2), (3e6, 4.4), (0, 0.1)])
+def test_dt_of_times_that_float32_rounds(tmp_path, suffix, begin, step):
+    origin = open_origin([make(tmp_path / f"late.{suffix}", [begin + step * i for i in range(400)])])
+    assert origin.dt(range(400)) == pytest.approx(step, rel=1e-2)
+
+
+def test_dt_keyword(tmp_path):
+    paths = [make(tmp_path / "a.xtc", [0, 1, 2]), make(tmp_path / "b.xtc", [0.5, 1])]
+    origin = open_origin(paths, keywords={"dt": 5.0})
+    assert [frame.time for frame in origin.read(range(5))] == [0, 5, 10, 15, 20]
+    assert origin.dt(range(5)) == 5
+
+
+@pytest.mark.parametrize("kind", ["xtc", "trr"])
+def test_bytes_are_exact(kind, tmp_path):
+    path = make(tmp_path / f"a.{kind}", [0, 1, 2, 3])
+    origin = open_origin([path])
+    assert origin.nbytes(range(4)) == path.stat().st_size
+    assert origin.nbytes([1]) + origin.nbytes([0, 2, 3]) == path.stat().st_size
+    source = Source(origin)
+    assert len(list(source.read(np.arange(4)))) == 4
+    assert source.bytes_origin == path.stat().st_size
+    assert source.bytes_cache == 0
+    source.close()
+
+
+def test_another_content_has_another_fingerprint(tmp_path):
+    first, other = (open_origin([make(tmp_path / f"{last}.xtc", [0, 1, last])]) for last in (2, 2.5))
+    assert first.fingerprint != other.fingerprint
+
+
+def test_locate(tmp_path):
+    origin = open_origin([make(tmp_path / "a.xtc", [0, 1, 2]), make(tmp_path / "b.xtc", [3, 4])])
+    assert origin.locate(2) == (str(tmp_path / "a.xtc"), 2)
+    assert origin.locate(3) == (str(tmp_path / "b.xtc"), 0)
+
+
+def test_missing_file_gets_a_hint(tmp_path):
+    make(tmp_path / "production.xtc", [0, 1])
+    with pytest.raises(UsageError, match=r"prodution\.xtc; did you mean .*production\.xtc"):
+        open_origin([tmp_path / "prodution.xtc"])
+    with pytest.raises(UsageError, match=r"folder .* does not exist"):
+        open_origin([tmp_path / "nowhere" / "a.xtc"])
+    with pytest.raises(UsageError, match="no trajectory given"):
+        open_origin([])
+
+
+def test_no_trajectory(tmp_path):
+    (tmp_path / "notes.foo").write_text("notes")
+    with pytest.raises(UsageError, match="format"):
+        open_origin([tmp_path / "notes.foo"])
+    with pytest.raises(UsageError, match="himach split"):
+        open_origin([tmp_path])
+
+
+def test_keywords_that_mean_nothing_here(tmp_path):
+    path = make(tmp_path / "a.xtc", [0])
+    for name in ("in_memory", "transformations", "sub"):
+        with pytest.raises(UsageError, match=name):
+            open_origin([path], keywords={name: True})
+
+
+def test_format_keyword_and_content(tmp_path):
+    path = make(tmp_path / "a.xtc", [0, 1]).rename(tmp_path / "frames.part0002")
+    assert open_origin([path]).kinds == ("XTC",)
+    assert open_origin([path], keywords={"format": "XTC"}).n_frames == 2
+
+
+ROOT = Path(himach.__file__).parent
+
+
+def bare() -> list[tuple[str, str]]:
+    """Return module and name of every exception class of himach's readers that is raised without a text."""
+    found = set()
+    for path in sorted(ROOT.glob("io/**/*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Name) and node.exc.id[0].isupper():
+                module = path.relative_to(ROOT.parent).with_suffix("").as_posix().replace("/", ".")
+                found.add((module, node.exc.id))
+    return sorted(found)
+
+
+@pytest.mark.parametrize(("module", "name"), bare())
+def test_an_error_raised_without_words_has_some(module, name):
+    kind = getattr(importlib.import_module(module), name, None) or getattr(__import__("builtins"), name)
+    assert kind.__module__ == "builtins" or " " in reason(kind())
+
+
+NAMES = ["md.trr", "md.xtc", "md.dcd", "md.xyz"]
+
+
+class Failing:
+    """Does what a function does, but fails so many times first, where `place` is the first of its numbers."""
+
+    def __init__(self, function, number: int, count: int, place: int | None = None) -> None:
+        self.function, self.number, self.left, self.place = function, number, count, place
+
+    def __call__(self, *words, **options):
+        if self.left and self.place in (None, *words[1:2]):
+            self.left -= 1
+            raise OSError(self.number, "it failed")
+        return self.function(*words, **options)
+
+
+@pytest.fixture
+def impatient(monkeypatch) -> None:
+    monkeypatch.setattr(failures, "PAUSES", (0.0, 0.0, 0.0))
+
+
+def read_failing(folder: Path, monkeypatch, name: str, number: int, count: int) -> None:
+    """Read a trajectory one of whose frames fails so many times; check that the others are right."""
+    topology, trajectory = make_of_cache_data(folder, name=name)
+    origin = open_origin([trajectory], topology)
+    expected = [frame.positions.tobytes() for frame in origin.read(range(origin.n_frames))]
+    kind = type(origin.files()[0][0])
+    failing = Failing(kind.read, number, count, 10)
+    monkeypatch.setattr(kind, "read", lambda file, index, needed=None: failing(file, index, needed))
+    found = [frame.positions.tobytes() for frame in origin.read(range(origin.n_frames))]
+    assert found == expected
+    assert not failing.left
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+@pytest.mark.parametrize("name", NAMES)
+def test_what_passes_ends_no_run(impatient, tmp_path, monkeypatch, name, number):
+    read_failing(tmp_path, monkeypatch, name, number, 3)
+
+
+@pytest.mark.parametrize(("number", "count"), [(errno.EIO, 4), (errno.ENOENT, 1)])
+@pytest.mark.parametrize("name", NAMES)
+def test_what_stays_is_told(impatient, tmp_path, monkeypatch, name, number, count):
+    with pytest.raises(TrajectoryError, match=rf"frame 10 of the dataset cannot be read from {tmp_path / name}"):
+        read_failing(tmp_path, monkeypatch, name, number, count)
+
+
+@pytest.mark.parametrize("cache", ["kept", "off"])
+def test_what_fails_while_a_run_opens_is_tried_again_or_told(impatient, tmp_path, monkeypatch, cache):
+    topology, trajectory = make_of_cache_data(tmp_path, name="md.trr")
+    expected = analyse(trajectory, topology, cache="off")
+    store = tmp_path / "store" if cache == "kept" else "off"
+    opening = "himach.io.trajectories.origin.open_file"
+    monkeypatch.setattr(opening, Failing(files.open_file, errno.EIO, 3))
+    assert bits(analyse(trajectory, topology, cache=store).outcome) == bits(expected.outcome)
+    monkeypatch.setattr(opening, Failing(files.open_file, errno.EIO, 99))
+    with pytest.raises(TrajectoryError, match=rf"{trajectory} cannot be read: it failed"):
+        analyse(trajectory, topology, cache="off")

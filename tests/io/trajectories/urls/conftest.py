@@ -1,0 +1,33 @@
+"""Each of these tests has a node's folder for files elsewhere of its own, and little patience."""
+
+from __future__ import annotations
+
+import pytest
+from support import needs
+
+from himach.benchmarks.parts.urls import served
+from himach.io.trajectories.urls import byte_file, copies, transport
+
+
+@pytest.fixture(autouse=True)
+def _node(tmp_path, monkeypatch):
+    needs.module("fsspec")
+    needs.module("aiohttp")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.delenv("SLURM_TMPDIR", raising=False)
+    for name, seconds in (("FIRST_SECONDS", 0.1), ("SECONDS", 0.1), ("PAUSE", 0.01)):
+        monkeypatch.setattr(transport, name, seconds)
+    monkeypatch.setattr(byte_file, "FAILED_SECONDS", 0.0)
+    monkeypatch.setattr(byte_file, "LOOK_SECONDS", 60.0)  # tests say when a server is asked anew
+    monkeypatch.setattr(copies, "PRUNE_SECONDS", 0.0)
+    copies.keep_in(None)
+    byte_file._remote_files.clear()
+
+
+@pytest.fixture
+def web(tmp_path):
+    """Serve a folder by HTTP."""
+    folder = tmp_path / "web"
+    folder.mkdir()
+    with served(folder) as found:
+        yield found

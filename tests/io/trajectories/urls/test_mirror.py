@@ -1,0 +1,333 @@
+"""What has come of a file elsewhere: each byte is asked for once, and none is another one."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import multiprocessing
+import os
+import random
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.commands import wait_until
+
+from himach.benchmarks.parts.urls import served
+from himach.io.trajectories.urls import byte_file, copies, file_system, transport
+from himach.io.trajectories.urls import mirror as mirrors
+from himach.io.trajectories.urls.byte_file import open_transport
+from himach.io.trajectories.urls.copies import MARKS
+from himach.io.trajectories.urls.mirror import Mirror
+from himach.io.trajectories.urls.transport import RemoteChangedError, RemoteError
+
+SIZE = 3_000_017
+PLACES = st.lists(st.tuples(st.integers(0, SIZE - 1), st.integers(1, 200_000)), min_size=1, max_size=8)
+
+
+@pytest.fixture
+def web(tmp_path):
+    folder = tmp_path / "web"
+    folder.mkdir()
+    (folder / "file.xtc").write_bytes(random.Random(1).randbytes(SIZE))
+    with served(folder) as found:
+        yield found
+
+
+def opened(web) -> Mirror:
+    transport = open_transport(web.url("file.xtc"))
+    return Mirror(transport, transport.state())
+
+
+def bytes_of(mirror: Mirror, begin: int, end: int) -> bytes:
+    mirror.ensure(begin, end)
+    with open(mirror.path, "rb") as file:
+        file.seek(begin)
+        return file.read(min(end, SIZE) - begin)
+
+
+def test_each_byte_is_right_and_asked_for_once(web, tmp_path, monkeypatch):
+    content = (web.folder / "file.xtc").read_bytes()
+
+    @settings(max_examples=25, deadline=None)
+    @given(PLACES, st.integers(0, 1 << 30))
+    def check(places, seed):
+        monkeypatch.setenv("TMPDIR", str(tmp_path / str(seed)))
+        (tmp_path / str(seed)).mkdir(exist_ok=True)
+        web.places.clear()
+        mirror = opened(web)
+        begun = len(web.places)
+        mirror.ask([(begin, begin + n_bytes) for begin, n_bytes in places[::2]])
+        for begin, n_bytes in places:
+            assert bytes_of(mirror, begin, begin + n_bytes) == content[begin : begin + n_bytes]
+        mirror.close()
+        stretches = sorted((first, last) for _, first, last in web.places[begun:])
+        assert all(one[1] <= other[0] for one, other in itertools.pairwise(stretches))
+
+    check()
+
+
+def test_a_killed_process_leaves_what_has_come(web):
+    def read() -> None:
+        mirror = opened(web)
+        mirror.ensure(0, 1_000_000)
+        os._exit(1)
+
+    process = multiprocessing.get_context("fork").Process(target=read)
+    process.start()
+    process.join(60)
+    web.sent.clear()
+    mirror = opened(web)
+    content = (web.folder / "file.xtc").read_bytes()
+    assert bytes_of(mirror, 0, SIZE) == content
+    assert web.sent["file.xtc"] <= SIZE - 1_000_000 + 65
+
+
+def test_processes_and_threads_ask_for_no_byte_twice(web):
+    content = (web.folder / "file.xtc").read_bytes()
+    web.latency = 0.05
+
+    def read(answer) -> None:
+        mirror = opened(web)
+        with ThreadPoolExecutor(3) as pool:
+            answer.put(list(pool.map(lambda _: bytes_of(mirror, 0, SIZE), range(3))) == [content] * 3)
+
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    processes = [context.Process(target=read, args=(answers,)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    assert [answers.get(timeout=60) for _ in processes] == [True] * 3
+    for process in processes:
+        process.join(60)
+    assert web.sent["file.xtc"] == SIZE + len(processes)
+
+
+def test_another_content_has_another_mirror(web):
+    first = opened(web)
+    first.ensure(0, 1000)
+    (web.folder / "file.xtc").write_bytes(b"\0" * SIZE)
+    with pytest.raises(RemoteChangedError, match=r"file\.xtc: it has changed since it was opened"):
+        first.ensure(500_000, 600_000)
+    second = opened(web)
+    assert second.path != first.path
+    assert bytes_of(second, 0, 1000) == bytes(1000)
+
+
+def test_a_large_copy_goes_with_the_last_one_that_reads_it(web, monkeypatch):
+    monkeypatch.setattr(copies, "SMALL_BYTES", 1 << 20)
+    content = (web.folder / "file.xtc").read_bytes()
+    one, other = opened(web), opened(web)
+    one.ensure(0, SIZE)
+    one.close()
+    web.sent.clear()
+    assert bytes_of(other, 0, SIZE) == content
+    assert not web.sent
+    other.close()
+    assert not Path(other.path).parent.exists()
+    assert bytes_of(opened(web), 0, SIZE) == content
+
+
+def test_copies_lie_in_the_store_and_take_half_of_its_quota_at_most(web, tmp_path):
+    store = tmp_path / "store"
+    store.mkdir()
+    copies.keep_in(store, 5 * SIZE)
+    (web.folder / "small.xtc").write_bytes(bytes(SIZE))
+    for n_there, name in enumerate(["file.xtc", "small.xtc"], 1):
+        byte_file.fetch(web.url(name), ())
+        assert [copy.name for copy in copies.copies_in(store)][-1] == web.url(name)
+        assert len(copies.copies_in(store)) == n_there
+    leave(web.url("file.xtc"))
+    (web.folder / "third.xtc").write_bytes(bytes(SIZE))
+    byte_file.fetch(web.url("third.xtc"), ())
+    assert {copy.name for copy in copies.copies_in(store)} == {web.url("small.xtc"), web.url("third.xtc")}
+    (web.folder / "large.xtc").write_bytes(bytes(3 * SIZE))
+    assert not byte_file.fetch(web.url("large.xtc"), ()).startswith(str(store))
+    assert not copies.evict(copies.copies_in(store)[0].folder)  # somebody has it open
+
+
+def test_what_nobody_has_opened_for_long_goes(web, tmp_path):
+    old, used = opened(web), opened(web)
+    folder = Path(old.path).parent
+    os.utime(folder, (1, 1))
+    (web.folder / "file.xtc").write_bytes(b"1")
+    opened(web)
+    assert folder.exists()  # somebody has it open
+    old.close()
+    used.close()
+    os.utime(folder, (1, 1))
+    (web.folder / "file.xtc").write_bytes(b"22")
+    opened(web)
+    assert not folder.exists()
+
+
+def test_a_server_without_ranges_gives_all_at_once(web):
+    web.ranges = False
+    mirror = opened(web)
+    content = (web.folder / "file.xtc").read_bytes()
+    web.sent.clear()
+    assert bytes_of(mirror, 1_000_000, 1_000_100) == content[1_000_000:1_000_100]
+    assert bytes_of(mirror, 0, SIZE) == content
+    # Once; what the server still sends of the answer to the first look counts, too.
+    assert SIZE <= web.sent["file.xtc"] < 1.5 * SIZE
+
+
+@pytest.mark.parametrize("fault", ["cut", "reset", "500", "503", "slow"])
+def test_what_passes_is_asked_for_again_from_where_it_ended(web, fault):
+    content = (web.folder / "file.xtc").read_bytes()
+    mirror = opened(web)
+    begun = len(web.asked)
+    web.fault = lambda number, place: fault if number - begun in (0, 2) else ""
+    web.sent.clear()
+    assert bytes_of(mirror, 0, SIZE) == content
+    assert web.sent["file.xtc"] <= SIZE + 4 * 64
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("wrong range", "bytes 0 to 1024 were asked for, and the server sends 64 to 1088"),
+        ("wrong size", "it has changed since"),
+        ("changed", "it has changed since"),
+        ("403", "it may not be read: the server says 403"),
+        ("404", "there is no such file"),
+        ("page", "a web page in place of the file"),
+        ("packed", r"the server sends it packed \(gzip\)"),
+        ("whole", "gave ranges of it, and does not any more"),
+        ("500", r"the server says 500, \d times in turn"),
+        ("reset", r"\d times in turn"),
+        ("cut", r"the answer ended before its end, \d times in turn"),
+    ],
+)
+def test_what_does_not_pass_is_named_and_nothing_of_it_is_kept(web, fault, told):
+    content = (web.folder / "file.xtc").read_bytes()
+    mirror = opened(web)
+    web.fault = lambda number, place: fault
+    with pytest.raises(RemoteError, match=rf"127.0.0.1:\d+/file\.xtc: .*{told}"):
+        mirror.ensure(0, 1024)
+    web.fault = lambda number, place: ""
+    assert bytes_of(mirror, 0, 2048) == content[:2048]
+
+
+def test_an_answer_that_trickles_ends(web, monkeypatch):
+    monkeypatch.setattr(mirrors, "SLOW_SECONDS", 0.1)
+    monkeypatch.setattr(mirrors, "SLOW_RATE", 1e9)
+    monkeypatch.setattr(mirrors, "PROGRESS_BYTES", SIZE)
+    mirror = opened(web)
+    web.fault = lambda number, place: "slow"
+    with pytest.raises(RemoteError, match="bytes came in"):
+        mirror.ensure(0, SIZE)
+
+
+CHUNKED = "Transfer-Encoding: chunked\r\n\r\n"
+RANGE = 'HTTP/1.1 206 P\r\nETag: "t"\r\nContent-Range: bytes 0-0/'
+
+
+@contextlib.contextmanager
+def lying(head: str, piece: bytes, pause: float):
+    """Serve answers that begin with a head and never end; yield the URL, and the bytes that were sent."""
+    ended, sent = threading.Event(), []
+
+    def answer(connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            connection.recv(1 << 16)
+            connection.sendall(head.encode())
+            while not ended.wait(pause):
+                connection.sendall(piece)
+                sent.append(len(piece))
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=answer, args=(server.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/file.xtc", sent
+        ended.set()
+        server.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize(
+    ("head", "piece", "pause", "told"),
+    [
+        (f"{RANGE}9\r\n{CHUNKED}", b"8000\r\n" + bytes(1 << 15) + b"\r\n", 0, "more bytes than were asked for"),
+        (f"HTTP/1.1 500 No\r\n{CHUNKED}", b"8000\r\n" + bytes(1 << 15) + b"\r\n", 0, "the server says 500"),
+        (f"HTTP/1.1 404 No\r\n{CHUNKED}", b"8000\r\n" + bytes(1 << 15) + b"\r\n", 0, "there is no such file"),
+        (f"{RANGE}9\r\n{CHUNKED}1\r\n", b"", 0.1, "no answer in time"),
+        ("HTTP/1.1 206 P\r\n", b"X-a: b\r\n", 0.1, "no answer in time"),
+        ("", b"", 0.1, "no answer in time|Timeout"),
+        (f"{RANGE}{'9' * 5000}\r\n{CHUNKED}", b"", 0.1, "does not tell which bytes it sends"),
+    ],
+    ids=["endless", "endless 500", "endless 404", "body drips", "heads drip", "silence", "endless size"],
+)
+def test_a_server_that_lies_takes_neither_time_nor_memory(monkeypatch, head, piece, pause, told):
+    monkeypatch.setattr(file_system, "SILENT_SECONDS", 0.5)
+    with lying(head, piece, pause) as (url, sent):
+        began = time.monotonic()
+        with pytest.raises(RemoteError, match=told):
+            byte_file.read_status(url)
+    assert time.monotonic() - began < 20
+    assert sum(sent) < 1 << 25  # what the system's buffers take
+
+
+def test_a_server_that_never_answered_is_not_asked_for_long(web, monkeypatch):
+    monkeypatch.setattr(transport, "SECONDS", 3600.0)
+    url = web.url("file.xtc")
+    web.server_close()
+    with pytest.raises(RemoteError, match=r"Connect call failed .* \d times in turn"):
+        byte_file.read_status(url)
+
+
+def leave(url):
+    """Leave a file when no request is on its way: else its copy is left as by a process that was killed."""
+    mirror = byte_file._remote_files[os.getpid(), url].mirror
+    assert mirror is not None and wait_until(lambda: not mirror._busy, 30)
+    byte_file.close_mirrors([url])
+
+
+@pytest.mark.parametrize("how", ["removed", "cut", "zeroed", "removed with its marks", "marks removed"])
+@pytest.mark.parametrize("meanwhile", [False, True])
+def test_a_local_copy_that_is_lost_is_asked_for_anew(web, how, meanwhile):
+    content, url = (web.folder / "file.xtc").read_bytes(), web.url("file.xtc")
+    local = Path(byte_file.fetch(url, ()))
+    if not meanwhile:
+        leave(url)
+    if "marks" in how:
+        (local.parent / MARKS).unlink()
+    if how.startswith("removed"):
+        local.unlink()
+    elif how == "cut":
+        os.truncate(local, 100)
+    elif how == "zeroed" and not meanwhile:
+        with local.open("r+b") as file:
+            file.write(bytes(SIZE // 2))
+        os.utime(local, ns=(0, local.stat().st_mtime_ns + 1))  # the clock of files stands still for milliseconds
+    for _ in range(2):
+        assert Path(byte_file.fetch(url, ())).read_bytes() == content
+        with byte_file.ByteFile(url) as file:
+            assert file.pread(SIZE, 0) == content
+        byte_file.close_mirrors([url])
+
+
+def test_a_copy_that_another_process_forgets_at_this_moment_is_not_read(web):
+    content, url = (web.folder / "file.xtc").read_bytes(), web.url("file.xtc")
+    local = Path(byte_file.fetch(url, ()))
+    leave(url)
+    local.write_bytes(bytes(len(content)))
+    with (local.parent / MARKS).open("rb") as marks, ThreadPoolExecutor(1) as pool:
+        fcntl.flock(marks, fcntl.LOCK_EX)  # as the process that has seen it first
+        brought = pool.submit(byte_file.fetch, url, ())
+        with pytest.raises(TimeoutError):
+            brought.result(0.3)
+        (local.parent / MARKS).unlink()
+        local.unlink()
+        fcntl.flock(marks, fcntl.LOCK_UN)
+        assert Path(brought.result(30)).read_bytes() == content
+    byte_file.close_mirrors([url])

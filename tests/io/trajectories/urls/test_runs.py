@@ -1,0 +1,278 @@
+"""Runs over trajectories by URL: the outcome of a local file, few bytes, and no secret in what they leave."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import threading
+import time
+from base64 import b64encode
+
+import numpy as np
+import pytest
+from MDAnalysisTests.datafiles import DCD, GRO, PSF, TRR, XTC, PRMncdf, TRJncdf
+from support.cache_data import Emit, make
+from support.commands import himach as command
+
+import himach
+from himach.benchmarks.parts.urls import FAULTS, served
+from himach.errors import HimachError, UsageError
+from himach.io.trajectories.urls import byte_file, copies
+
+SAMPLES = [(XTC, GRO), (TRR, GRO), (DCD, PSF), (TRJncdf, PRMncdf)]
+
+
+class First(himach.Analysis):
+    """The positions of some atoms."""
+
+    n_atoms: int = 2
+
+    def setup(self, universe):
+        self.some = universe.atoms[: self.n_atoms]
+
+    def atoms(self, universe):
+        return universe.atoms[: self.n_atoms]
+
+    def map(self, frame):
+        yield frame.number, frame.positions[: self.n_atoms].copy()
+
+    def reduce(self, key, series):
+        return series.values[0]
+
+    def finish(self, results):
+        return {"positions": np.array([*results.values()])}
+
+
+def outcome(trajectory, topology, cache="off", analysis=None, **options):
+    result = himach.run(analysis or Emit(), trajectory, topology, cache=cache, progress=False, **options)
+    found = result.outcome["positions"] if analysis else result.outcome["frames"]
+    return {name: found[name].tolist() for name in found} if isinstance(found, dict) else found.tolist()
+
+
+@pytest.mark.nightly(but=1)
+@pytest.mark.parametrize(("trajectory", "topology"), SAMPLES)
+def test_a_run_by_url_gives_the_bits_of_the_local_file(web, tmp_path, trajectory, topology):
+    urls = [web.url(shutil.copy(path, web.folder).rpartition("/")[2]) for path in (trajectory, topology)]
+    expected = outcome(trajectory, topology)
+    assert outcome(*urls, cache=str(tmp_path / "cache")) == expected
+    assert all(web.sent[name] <= (web.folder / name).stat().st_size + 8 for name in web.sent)
+    web.sent.clear()
+    assert outcome(*urls, cache=str(tmp_path / "cache")) == expected
+    assert sum(web.sent.values()) <= 8  # whether they have changed
+
+
+def test_atoms_are_followed_by_reading_each_byte_once(web, tmp_path, monkeypatch):
+    monkeypatch.setattr(copies, "SMALL_BYTES", 0)
+    topology, trajectory = make(web.folder, name="md.trr", n_frames=50)
+    followed = [himach.transformations.NoJump()]
+    expected = outcome(trajectory, topology, transform=followed)
+    assert outcome(web.url(trajectory.name), topology, transform=followed) == expected
+    assert web.sent[trajectory.name] <= trajectory.stat().st_size + 8
+
+
+def test_the_cache_lists_copies_of_files_elsewhere_and_evicts_them(web, tmp_path):
+    topology, trajectory = make(web.folder, name="md.dcd")
+    url, cache = web.url(trajectory.name), ["--cache", tmp_path / "cache"]
+    done = command("run", "rmsd", "-p", "selection=all", "-t", url, "-s", topology, *cache, TMPDIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert not [*tmp_path.glob("himach-remote-*")]
+    listed = command("cache", "list", *cache).stdout.splitlines()
+    assert any(line.startswith(f"copy of {url} ") for line in listed), listed
+    status = json.loads(command("cache", "status", "--json", *cache).stdout)
+    assert 0 < status["copies"] < status["used"] and status["datasets"] == 1
+    assert command("cache", "verify", *cache).returncode == 0
+    assert command("cache", "evict", url, *cache).returncode == 0
+    assert command("cache", "list", *cache).stdout.startswith("no frames are cached")
+
+
+def test_other_formats_are_brought_whole(web, tmp_path):
+    topology, trajectory = make(web.folder, name="md.xyz", n_frames=5)
+    found = outcome(web.url(trajectory.name), web.url(topology.name))
+    assert found == outcome(trajectory, topology)
+
+
+@pytest.mark.nightly
+def test_ranks_of_a_node_ask_for_each_byte_once(web, tmp_path):
+    topology, trajectory = make(web.folder, name="md.xtc", n_frames=400, n_atoms=30_000)
+    size = trajectory.stat().st_size
+    assert size > 2 << 24  # ranks walk over it together
+    words = ["run", "rmsd", "-p", "selection=index 0:99", "-n", "2", "--cache", tmp_path / "cache"]
+    local = command(*words[:-1], "off", "-t", trajectory, "-s", topology, "--out", tmp_path / "local")
+    assert local.returncode == 0, local.stderr
+    urls = ("-t", web.url(trajectory.name), "-s", web.url(topology.name))
+    done = command(*words, *urls, "--out", tmp_path / "by-url", TMPDIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "by-url/rmsd.csv").read_bytes() == (tmp_path / "local/rmsd.csv").read_bytes()
+    assert size <= web.sent[trajectory.name] <= size + 16
+
+
+@pytest.mark.nightly
+def test_few_frames_take_few_bytes(web, tmp_path):
+    topology, trajectory = make(web.folder, name="md.xtc", n_frames=300, n_atoms=30_000)
+    expected = outcome(trajectory, topology, step=100)
+    assert outcome(web.url(trajectory.name), topology, step=100) == expected
+    assert web.sent[trajectory.name] < trajectory.stat().st_size * 0.1
+
+
+@pytest.mark.nightly
+def test_few_atoms_of_a_netcdf_file_take_few_bytes(web, tmp_path):
+    topology, trajectory = make(web.folder, name="md.ncdf", n_frames=50, n_atoms=30_000)
+    expected = outcome(trajectory, topology, analysis=First())
+    url, cache = web.url(trajectory.name), str(tmp_path / "cache")
+    assert outcome(url, topology, cache=cache, analysis=First()) == expected
+    assert web.sent[trajectory.name] < trajectory.stat().st_size * 0.2
+    web.sent.clear()
+    assert outcome(url, topology, cache=cache, analysis=First()) == expected
+    assert web.sent[trajectory.name] <= 4
+    assert outcome(url, topology, cache=cache) == outcome(trajectory, topology)  # nothing half was kept
+
+
+def test_passwords_and_signatures_stay_where_they_were_given(web, tmp_path):
+    topology, trajectory = make(web.folder, name="md.dcd")
+    web.password = "Basic " + b64encode(b"itsme:verysecretword").decode()
+    urls = [f"{web.url(path.name, 'itsme:verysecretword@')}?X-Amz-Signature=s1gn3d" for path in (trajectory, topology)]
+    words = ["--cache", tmp_path / "cache", "--out", tmp_path / "out"]
+    done = command("run", "rmsd", "-p", "selection=all", "-t", urls[0], "-s", urls[1], *words, TMPDIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    shown = command("info", urls[0], "-s", urls[1], "--cache", tmp_path / "cache", TMPDIR=str(tmp_path))
+    table = tmp_path / "members.csv"
+    table.write_text(f"name,trajectory,topology\na,{urls[0]},{urls[1]}\nb,{urls[0]},{urls[1]}\n")
+    of_many = ["--ensemble", table, "--cache", "off", "--out", tmp_path / "many", "--pairs", tmp_path / "pairs"]
+    many = command("run", "rmsd", "-p", "selection=all", *of_many, TMPDIR=str(tmp_path))
+    assert many.returncode == 0, many.stderr
+    table.unlink()
+    written = ["--out", tmp_path / "written.xtc", "--record", tmp_path / "record.json", "--cache", "off"]
+    anew = command("convert", urls[0], "-s", urls[1], *written, TMPDIR=str(tmp_path))
+    assert anew.returncode == 0, anew.stderr
+    web.password = "another"
+    wrong = command("run", "rmsd", "-t", urls[0], "-s", urls[1], "--cache", "off", TMPDIR=str(tmp_path))
+    assert wrong.returncode != 0
+    assert "may not be read: the server says 401" in wrong.stderr
+    told = "".join([*(one.stdout + one.stderr for one in (done, shown, wrong, many, anew))])
+    kept = subprocess.run(["grep", "-raE", "verysecretword|s1gn3d", tmp_path], capture_output=True, check=False)
+    assert "verysecretword" not in told and "s1gn3d" not in told
+    assert kept.stdout == b""
+
+
+def test_a_signature_that_has_expired_is_renewed(web, tmp_path):
+    topology, trajectory = make(web.folder)
+    url, cache = web.url(trajectory.name), str(tmp_path / "cache")
+    web.signature = "sig=first"
+    expected = outcome(f"{url}?sig=first", topology, cache=cache)
+    web.signature = "sig=second"
+    with pytest.raises(UsageError, match="may not be read"):
+        outcome(f"{url}?sig=first", topology)
+    web.sent.clear()
+    assert outcome(f"{url}?sig=second", topology, cache=cache) == expected
+    assert sum(web.sent.values()) <= 4  # it is the same file
+
+
+def test_a_redirect_is_followed_and_no_password_goes_elsewhere(web, tmp_path):
+    topology, trajectory = make(web.folder, name="md.trr")
+    with served(web.folder) as other:
+        web.redirects["there.trr"] = other.url("md.trr")
+        other.password = ""
+        url = web.url("there.trr", "me:pass@")
+        assert outcome(url, topology) == outcome(trajectory, topology)
+
+
+def test_a_file_that_changes_in_mid_run_ends_the_run(web, tmp_path):
+    topology, trajectory = make(web.folder, name="md.trr", n_frames=3000, n_atoms=300)
+    changes, done = threading.Lock(), threading.Event()
+
+    def change(number, place):
+        if place[0] > 2 << 20 and changes.acquire(blocking=False):
+            make(web.folder, name="md.trr", n_frames=3000, n_atoms=300, seed=9)
+            done.set()
+        return ""
+
+    web.fault = change
+    with pytest.raises(HimachError, match=r"md\.trr.* changed|md\.trr.*other content"):
+        outcome(web.url(trajectory.name), topology, cache=str(tmp_path / "cache"), step=3)
+    assert done.wait(60)
+    web.fault = lambda number, place: ""
+    byte_file._remote_files.clear()  # as when the last answer holds no more
+    assert outcome(web.url(trajectory.name), topology, cache=str(tmp_path / "cache")) == outcome(trajectory, topology)
+
+
+def test_what_is_not_there_is_named(web, tmp_path):
+    topology, _ = make(web.folder)
+    with pytest.raises(UsageError, match=r"trajectory http://127.0.0.1:\d+/none.xtc cannot be read: there is no such"):
+        outcome(web.url("none.xtc"), topology)
+    url = web.url("md.trr")
+    web.fault = lambda number, place: "reset"
+    with pytest.raises(HimachError, match=r"127.0.0.1:\d+/md.trr.*\d times in turn"):
+        outcome(url, topology)
+
+
+def test_a_server_that_is_away_is_stood_in_for_by_the_cache(web, tmp_path):
+    topology, trajectory = make(web.folder)
+    url, cache = web.url(trajectory.name), str(tmp_path / "cache")
+    expected = outcome(url, topology, cache=cache)
+    web.fault = lambda number, place: "reset"
+    assert outcome(url, topology, cache=cache) == expected
+
+
+def test_what_does_not_fit_is_refused_by_name(web, tmp_path):
+    topology, trajectory = make(web.folder)
+    url = web.url(trajectory.name, "me:secret@")
+    for words in (
+        ["follow", "rmsd", "-t", url, "-s", topology],
+        ["stage", url],
+        ["split", url, tmp_path / "frames"],
+        ["convert", trajectory, "-s", topology, "--out", "s3://bucket/out.xtc"],
+    ):
+        done = command(*words, TMPDIR=str(tmp_path))
+        assert done.returncode == 2, done.stderr
+        assert "is the URL of a file elsewhere" in done.stderr
+        assert "secret" not in done.stderr
+
+
+def drawn(seed: int):
+    """Return what draws faults: of a tenth of the requests, or of all from one on."""
+    random = np.random.default_rng(seed)
+    some = [FAULTS[one] for one in random.choice(len(FAULTS), 2)]
+    last = random.integers(2, 40) if seed % 3 == 0 else 1 << 30
+
+    def fault(number, place):
+        if number >= last:
+            return some[0]
+        return str(some[int(random.integers(2))]) if random.random() < 0.1 else ""
+
+    return fault
+
+
+def check_faults(web, tmp_path, seeds) -> None:
+    topology, trajectory = make(web.folder, name="md.xtc", n_frames=40, n_atoms=2000)
+    expected = outcome(trajectory, topology)
+    url = web.url(trajectory.name)
+    fine = 0
+    for seed in seeds:
+        cache = str(tmp_path / f"cache{seed % 7}")
+        web.asked.clear()
+        web.fault = drawn(seed)
+        began = time.monotonic()
+        try:
+            assert outcome(url, topology, cache=cache) == expected
+            fine += 1
+        except HimachError as error:
+            assert trajectory.name in str(error), str(error)
+        assert time.monotonic() - began < 60
+        if seed % 5 == 0:
+            shutil.rmtree(cache, ignore_errors=True)
+            for folder in tmp_path.glob("himach-remote-*"):
+                shutil.rmtree(folder)
+    assert fine > len(seeds) // 10
+    web.fault = lambda number, place: ""
+    for cache in tmp_path.glob("cache*"):
+        assert outcome(url, topology, cache=str(cache)) == expected
+
+
+def test_drawn_faults_give_no_wrong_frame(web, tmp_path):
+    check_faults(web, tmp_path, range(12))
+
+
+@pytest.mark.nightly
+def test_many_drawn_faults_give_no_wrong_frame(web, tmp_path):
+    check_faults(web, tmp_path, range(12, 312))
