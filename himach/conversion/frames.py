@@ -49,7 +49,7 @@ class Steps:
     def __init__(self, opened: OpenFrames, options: ConvertOptions) -> None:
         from himach.io.universe.view import View
 
-        self._view: View = View(opened.topology, opened.origin, opened.frames, opened.first, name="convert")
+        self._view: View = View(opened.copy_topology(), opened.origin, opened.frames, opened.first, name="convert")
         self._universe: Universe = self._view.universe
         self.atoms: AtomGroup = Atoms.of(options.selection).select_fixed(self._universe, "select")
         self._bonds = topology_bonds(self._universe)  # before any are guessed

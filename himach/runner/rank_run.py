@@ -169,7 +169,7 @@ class RankRun:
     def _view(self, i: int) -> View:
         first, opened = self.chains[i][0], self.opened
         return View(
-            opened.topology,
+            opened.copy_topology(),
             opened.origin,
             opened.frames,
             opened.first,

@@ -17,7 +17,7 @@ from himach.analysis import Analysis
 from himach.errors import HimachError, UsageError, as_himach, checks_arguments, printable_lines
 from himach.io.datasets.member import Member
 from himach.io.datasets.request import TransformOptions
-from himach.io.datasets.universe_input import by_value, from_universe, is_universe
+from himach.io.datasets.universe_input import from_universe, is_universe
 from himach.io.trajectories.urls.names import strip_scheme
 from himach.ranks.collective import is_everywhere, run_collectively
 from himach.ranks.communicator import World, alone
@@ -27,6 +27,7 @@ from himach.ranks.launch.stop_requests import sigusr1_ignored
 from himach.ranks.process_exit import guard_os_exit, is_interruption, promised_rank, promised_ranks, under_launcher
 from himach.ranks.progress import is_watched
 from himach.ranks.quiet import quiet_ranks
+from himach.ranks.shared_arrays import by_value
 from himach.runner.options import Job, LiveOptions, Output, RunOptions, this_command
 from himach.runner.perform import PickledJob, perform, unpack_result
 

@@ -28,7 +28,7 @@ from himach.io.store.store import Dataset, Store, StoreError, StoreFullError
 from himach.io.trajectories.index.xdr_index import XdrIndex
 from himach.io.trajectories.origin import Origin, open_origin
 from himach.io.trajectories.shared_index import free
-from himach.io.universe.topology import load_topology
+from himach.io.universe.topology import copy_topology, load_topology
 from himach.io.universe.view import View
 from himach.ranks.collective import on_first_rank, run_collectively
 from himach.ranks.communicator import World
@@ -149,7 +149,7 @@ def _choose_atoms(job: StageOptions, origin: Origin) -> Numbers | None:
     topology = load_topology(job.topology, origin, job.keywords)
     if job.atoms is None:
         return None
-    view = View(topology, origin, range(1), next(origin.read([0])), name="stage")
+    view = View(copy_topology(topology), origin, range(1), next(origin.read([0])), name="stage")
     return np.unique(Atoms.of(job.atoms).select_fixed(view.universe, "atoms").ix).astype(np.int64)
 
 

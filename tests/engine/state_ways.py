@@ -12,7 +12,7 @@ from checkpoint.fingerprint.script_cases import text_of
 from himach.engine import Work, run_pass
 from himach.examples import sample
 from himach.io.trajectories.origin import open_origin
-from himach.io.universe.topology import load_topology
+from himach.io.universe.topology import copy_topology, load_topology
 from himach.io.universe.view import View
 from himach.ranks.communicator import alone
 from himach.runner.scripts import load_script
@@ -33,7 +33,7 @@ def map_frames(file, steps):
     for name in ("beside", f"himach_script_{file.stem}"):
         sys.modules.pop(name, None)
     analysis = next(cls for name, cls in load_script(file).items() if name == "Mine")()
-    view = View(PARSED, ORIGIN, FRAMES, RAWS[0], name="Mine", copy=True)
+    view = View(copy_topology(PARSED), ORIGIN, FRAMES, RAWS[0], name="Mine", copy=True)
     analysis.__dict__.update(frames=FRAMES, dt=1.0)
     analysis.setup(view.universe)
     view.detach()

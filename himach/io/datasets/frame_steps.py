@@ -213,7 +213,7 @@ class Paths:
             raise UsageError("nojump: the frames have no box by whose periods atoms jump; leave it out")
         self._whole: Whole | None = None
         if request.transform_options.whole:
-            view = View(opened.topology, opened.origin, opened.frames, first, name="nojump")
+            view = View(opened.copy_topology(), opened.origin, opened.frames, first, name="nojump")
             self._whole = Whole(view.universe.atoms)
             first.positions = np.array(first.positions)
         self._rows: slice | Ints = slice(0, self._n_atoms)

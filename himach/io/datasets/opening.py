@@ -49,9 +49,10 @@ from himach.io.trajectories.origin import Origin, open_origin
 from himach.io.trajectories.shared_index import NodeBytes, attach_columns, free, mark_shared, walk_together
 from himach.io.trajectories.urls.byte_file import ask_again, close_mirrors, exists
 from himach.io.trajectories.urls.copies import keep_in
-from himach.io.universe.topology import load_topology
+from himach.io.universe.topology import copy_topology, load_topology
 from himach.ranks.collective import on_first_rank, run_collectively, warn_once
 from himach.ranks.communicator import Communicator, World, alone, node_name
+from himach.ranks.shared_arrays import SharedObject, share_object
 from himach.selection import Selected
 
 if TYPE_CHECKING:
@@ -141,8 +142,14 @@ class OpenFrames(OpenDataset):
     """An open dataset with the inputs of a run."""
 
     topology: Topology = field(kw_only=True)  # with guessed attributes
+    shared_topology: SharedObject | None = None  # where there are several ranks
     first: RawFrame = field(kw_only=True)  # first selected frame
     dt: float | None = None  # time between selected frames, ps; see `Origin.dt`
+
+    def copy_topology(self) -> Topology:
+        """Return a topology for a Universe of its own."""
+        copied: Topology = copy_topology(self.topology) if self.shared_topology is None else self.shared_topology.copy()
+        return copied
 
 
 def open_frames(world: World, job: FramesRequest, store: OpenStore | None = None) -> OpenFrames:
@@ -159,7 +166,7 @@ def open_frames(world: World, job: FramesRequest, store: OpenStore | None = None
         first = first or [next(origin.read([dataset.frames[0]]))]
         return topology, deepcopy(first[0]), origin.dt(dataset.frames)  # the reader reuses its arrays
 
-    topology, first, dt = on_first_rank(world.comm, read_first, share=True)
+    topologies, first, dt = _share_first(world, read_first)
     if universe is not None and universe.n_frames != origin.n_frames:
         counts = f"the Universe has {universe.n_frames} frames, and a run sees {origin.n_frames}"
         if universe.n_frames > origin.n_frames:
@@ -168,7 +175,26 @@ def open_frames(world: World, job: FramesRequest, store: OpenStore | None = None
                 "anew, with continuous=True where its files overlap in time, or give the files themselves"
             )
         warn_once(world.comm, [f"{counts}: the files have grown"])
-    return OpenFrames(**dataset.__dict__, topology=topology, first=first, dt=dt)
+    return OpenFrames(**dataset.__dict__, **topologies, first=first, dt=dt)
+
+
+def _share_first(
+    world: World, read_first: Callable[[], tuple[Topology, RawFrame, float | None]]
+) -> tuple[dict[str, Any], RawFrame, float | None]:
+    """Return the fields of `OpenFrames` that the first rank reads, the topologies as a dict (collective)."""
+    if world.comm.size == 1:
+        topology, first, dt = read_first()
+        return {"topology": topology}, first, dt
+    topologies: list[Any] = []
+
+    def read() -> tuple[RawFrame, float | None]:
+        topology, first, dt = read_first()
+        topologies.extend([topology, SharedObject(topology)])
+        return first, dt
+
+    first, dt = on_first_rank(world.comm, read, share=True)
+    shared = share_object(world, topologies[1] if topologies else None)
+    return {"topology": topologies[0] if topologies else shared.copy(), "shared_topology": shared}, first, dt
 
 
 def _topology(job: FramesRequest, dataset: OpenDataset) -> Topology:
@@ -191,18 +217,18 @@ def _open_memory(world: World, job: FramesRequest, universe: UniverseInput) -> O
     facts = frames.facts()
     origin = Origin([FilePart(frames, frames.n_frames)], {}, facts)
 
-    def read_first() -> tuple[Selected, Topology, RawFrame, float | None]:
-        selected = job.select(origin.n_frames)
-        return selected, universe.topology(), deepcopy(next(origin.read([selected[0]]))), origin.dt(selected)
+    def read_first() -> tuple[Topology, RawFrame, float | None]:
+        return universe.topology(), deepcopy(next(origin.read([selected[0]]))), origin.dt(selected)
 
     def compare() -> None:
         if facts.fingerprint != first_facts.fingerprint:
             raise UsageError("the trajectory in memory is another one here than on the first rank; give all the same")
 
-    selected, topology, first, dt = on_first_rank(world.comm, read_first, share=True)
+    selected = on_first_rank(world.comm, partial(job.select, origin.n_frames), share=True)
+    topologies, first, dt = _share_first(world, read_first)
     first_facts = world.comm.bcast(facts)
     run_collectively(world.comm, compare)
-    return OpenFrames(origin, selected, topology=topology, first=first, dt=dt)
+    return OpenFrames(origin, selected, **topologies, first=first, dt=dt)
 
 
 def open_dataset(

@@ -3,103 +3,32 @@
 The run creates its own Universes. They have the same frames, from the same files or memory; the current topology with
 added and guessed attributes; and the same transformations, unless these need other frames. The given Universe is not
 changed and stays at its frame.
-
-Arrays of a trajectory in memory are in a memory file (`SharedArrays`), which ranks of this machine map; ranks of other
-machines get them `by_value()`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import inspect
 import io
-import math
 import os
 import pickle
-import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from himach.errors import UsageError
 from himach.frame import RawFrame
 from himach.io.trajectories.index.timeline import EvenTimeline
 from himach.io.trajectories.origin import OriginFacts
 from himach.io.trajectories.xdr_file import FrameFile
+from himach.ranks.shared_arrays import SharedArrays, SharedObject
 
 if TYPE_CHECKING:
     from MDAnalysis import Universe
     from MDAnalysis.core.topology import Topology
-
-Arrays = Mapping[str, npt.NDArray[Any]]
-ALIGNED = 64  # bytes
-
-_by_value = ContextVar("by_value", default=False)
-
-
-@contextlib.contextmanager
-def by_value(enabled: bool = True) -> Iterator[None]:
-    """Pickle the arrays themselves within the context, for processes that cannot see this one's memory."""
-    token = _by_value.set(enabled)
-    try:
-        yield
-    finally:
-        _by_value.reset(token)
-
-
-class SharedArrays:
-    """Arrays by name, written once: pickling puts them into a memory file of this process.
-
-    Other processes of the same user map the same memory read-only through this process's folder in /proc. The file ends
-    with this object or with the process, however that ends. Existing maps stay valid until they are released.
-    """
-
-    def __init__(self, arrays: Arrays) -> None:
-        self._arrays: Arrays | None = arrays
-        self._place: tuple[str, dict[str, tuple[str, tuple[int, ...], int]]] | None = None
-
-    @property
-    def arrays(self) -> Arrays:
-        """The arrays; in another process, mapped on first use."""
-        if self._arrays is None:
-            assert self._place is not None
-            path, layout = self._place
-            self._arrays = {name: _map_array(path, *location) for name, location in layout.items()}
-        return self._arrays
-
-    def __getstate__(self) -> dict[str, Any]:
-        if _by_value.get():
-            return {"_arrays": dict(self.arrays), "_place": None}
-        if self._place is None:
-            assert self._arrays is not None
-            self._place = self._put(self._arrays)
-        return {"_arrays": None, "_place": self._place}
-
-    def _put(self, arrays: Arrays) -> tuple[str, dict[str, tuple[str, tuple[int, ...], int]]]:
-        descriptor = os.memfd_create("himach-arrays")
-        weakref.finalize(self, os.close, descriptor)
-        layout, position = {}, 0
-        with open(descriptor, "wb", closefd=False) as file:
-            for name, array in arrays.items():
-                file.seek(position)
-                file.write(memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b"")
-                layout[name] = (array.dtype.str, array.shape, position)
-                position = -(-(position + array.nbytes) // ALIGNED) * ALIGNED
-        os.ftruncate(descriptor, position)
-        return f"/proc/{os.getpid()}/fd/{descriptor}", layout
-
-
-def _map_array(path: str, dtype: str, shape: tuple[int, ...], offset: int) -> npt.NDArray[Any]:
-    if math.prod(shape) == 0:
-        return np.empty(shape, dtype)
-    return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape).view(np.ndarray)
-
 
 #: Name of a trajectory in memory in place of a path.
 NAME = "memory"
@@ -166,13 +95,12 @@ class UniverseInput:
     frames: Any  # `himach.io.datasets.universe_input.MemoryFrames` if the frames are in memory
     n_frames: int
     transformations: bytes  # of its trajectory, pickled without the Universe; empty if there are none
-    _topology: SharedArrays
+    _topology: SharedObject
 
     def topology(self) -> Topology:
         """Return the topology at the start of the run."""
-        from himach.io.universe.topology import decode
-
-        return decode(self._topology.arrays["topology"].tobytes())[0]
+        topology: Topology = self._topology.copy()
+        return topology
 
     def transform(self, universe: Universe) -> None:
         """Add the transformations, bound to a Universe of the run, to its trajectory."""
@@ -223,17 +151,17 @@ def from_universe(universe: Universe) -> UniverseInput:
         n_frames=int(reader.n_frames),
         # A MemoryReader has applied them to all frames already.
         transformations=b"" if frames is not None else _pickle_transformations(universe, list(reader.transformations)),
-        _topology=_encode_topology(universe),
+        _topology=_share_topology(universe),
     )
 
 
-def _encode_topology(universe: Universe) -> SharedArrays:
-    from himach.io.universe.topology import encode
-
-    content = encode(universe._topology, {})
-    if content is None:
-        raise UsageError("the Universe's topology cannot be sent to a run: one of its attributes cannot be pickled")
-    return SharedArrays({"topology": np.frombuffer(content, dtype=np.uint8)})
+def _share_topology(universe: Universe) -> SharedObject:
+    try:
+        return SharedObject(universe._topology)
+    except Exception:  # attributes may hold any object
+        raise UsageError(
+            "the Universe's topology cannot be sent to a run: one of its attributes cannot be pickled"
+        ) from None
 
 
 def _memory_frames(reader: Any) -> Any:

@@ -28,7 +28,6 @@ from himach.io.trajectories.xdr_file import out_of_reach
 from himach.io.universe.asked import asked_atoms
 from himach.io.universe.gather import copy_rows, first_lost
 from himach.io.universe.timestep import BoundTimestep, FrameNumber
-from himach.io.universe.topology import copy_topology
 from himach.selection import Selected
 from himach.transformations import Transformation
 
@@ -36,7 +35,7 @@ _set_data = Timestep.data.__set__
 
 
 class View:
-    """An analysis's own Universe, which is bound to frames."""
+    """An analysis's own Universe, made of a topology of its own, which is bound to frames."""
 
     def __init__(
         self,
@@ -58,7 +57,7 @@ class View:
         self._frames = frames
         self._name = name or "the analysis"
         self._first = first
-        self.universe = _Universe(copy_topology(topology), to_guess=())
+        self.universe = _Universe(topology, to_guess=())
         self._reader = _BoundReader(origin, self._name, first, follow)
         self.universe.name = self._name
         self.universe.trajectory = self._reader

@@ -14,7 +14,7 @@ from himach.checkpoint.map_fingerprint import MapFingerprint, map_fingerprint
 from himach.examples import sample
 from himach.io.datasets.origin_stamp import OriginStamp
 from himach.io.trajectories.origin import open_origin
-from himach.io.universe.topology import load_topology
+from himach.io.universe.topology import copy_topology, load_topology
 from himach.io.universe.view import View
 from himach.runner.scripts import load_script
 
@@ -39,7 +39,7 @@ def fingerprint_of(
         parsed = load_topology(Path(topology), origin, keywords)
     frames = range(origin.n_frames)[slice(start, stop, step)]
     first = next(origin.read([frames[0]]))
-    view = View(parsed, origin, frames, first, name=analysis.label())
+    view = View(copy_topology(parsed), origin, frames, first, name=analysis.label())
     analysis.__dict__.update(frames=frames, dt=origin.dt(frames))
     analysis.setup(view.universe)
     if analysis.defines("atoms"):

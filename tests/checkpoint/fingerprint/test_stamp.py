@@ -21,7 +21,7 @@ def identity(trajectory, topology, place, **options):
     keywords = options.get("keywords", {})
     analysis = Emit()
     opened = open_frames(alone(), Job([trajectory], topology, cache=str(place), analyses=[analysis], **options))
-    view = View(opened.topology, opened.origin, opened.frames, opened.first)
+    view = View(opened.copy_topology(), opened.origin, opened.frames, opened.first)
     analysis.__dict__.update(frames=opened.frames, dt=opened.origin.dt(opened.frames))
     stamp = opened.stamp(keywords)
     return map_fingerprint(analysis, view.universe, dataset=stamp, frames=opened.frames)

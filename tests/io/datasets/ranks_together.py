@@ -3,6 +3,7 @@
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.cache_data import only_dataset
 from support.io_samples import make
@@ -16,6 +17,7 @@ from himach.io.trajectories.origin import Origin, open_origin
 from himach.io.trajectories.shared_index import attach_columns, free, mark_shared, walk_together
 from himach.ranks.collective import on_first_rank
 from himach.ranks.mpi import connect
+from himach.ranks.shared_arrays import SharedObject, share_object
 
 TIMES = [0.5 * i for i in range(200)]
 
@@ -177,3 +179,28 @@ def test_runs_are_as_alone(world, folder):
         world.comm.barrier()
     if world.comm.rank == 0:
         assert outcomes == [TIMES, TIMES, [*TIMES, 100.0, 100.5]]
+
+
+def test_a_topology_is_in_the_memory_of_a_node_once_and_writes_are_of_a_rank(world):
+    rank, size = world.comm.rank, 1 << 16
+    sent = SharedObject({"ids": np.arange(size), "names": ["A", "B"]}) if rank == 0 else None
+    shared = share_object(world, sent)
+    mine, second = shared.copy(), shared.copy()
+    mine["ids"][:] = -rank
+    mine["names"].append("C")
+    world.comm.barrier()
+    for copied in (second, shared.copy()):
+        np.testing.assert_array_equal(copied["ids"], np.arange(size))
+        assert copied["names"] == ["A", "B"]
+    if world.node.size > 1:
+        assert len(set(world.node.allgather(inode(second["ids"].ctypes.data)))) == 1
+    world.comm.barrier()
+
+
+def inode(address: int) -> str:
+    """Return the inode of the file that is mapped at an address."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        first, last = (int(word, 16) for word in line.split()[0].split("-"))
+        if first <= address < last:
+            return line.split()[4]
+    raise AssertionError(f"nothing is mapped at {address:x}")

@@ -14,7 +14,8 @@ from MDAnalysisTests import datafiles as data
 from support import cache_data
 
 import himach
-from himach.io.datasets.universe_input import SharedArrays, from_universe
+from himach.io.datasets.universe_input import from_universe
+from himach.ranks.shared_arrays import SharedArrays
 
 
 def adk(**keywords):
@@ -247,7 +248,7 @@ def test_arrays_are_sent_once_and_go_with_who_sends_them():
         np.testing.assert_array_equal(there.arrays[name], array)
         assert there.arrays[name].dtype == array.dtype
     assert not there.arrays["a"].flags.writeable
-    (path, _) = shared._place
+    path = shared._place.path
     assert os.path.exists(path)
     mapped = there.arrays["a"]
     del shared

@@ -12,7 +12,7 @@ import himach
 from himach.errors import AnalysisError
 from himach.frame import RawFrame
 from himach.io.trajectories.origin import open_origin
-from himach.io.universe.topology import load_topology
+from himach.io.universe.topology import copy_topology, load_topology
 from himach.io.universe.view import View
 
 
@@ -25,7 +25,9 @@ def opened(request):
 
 def new_view(opened, **options):
     origin, topology, _ = opened
-    return View(topology, origin, range(origin.n_frames), next(origin.read([0])), name="Shell", **options)
+    return View(
+        copy_topology(topology), origin, range(origin.n_frames), next(origin.read([0])), name="Shell", **options
+    )
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
