@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
-from himach.errors import HimachError, as_himach
+from himach.errors import HimachError, UsageError, as_himach
 from himach.ranks.communicator import Communicator, node_name
 
 T = TypeVar("T")
@@ -183,3 +184,26 @@ def _raise_everywhere(own: BaseException | None, error: HimachError | None) -> N
     raised = as_himach(own) if own is not None else error
     raised.__dict__["_himach_everywhere"] = True
     raise raised from (own.__cause__ if isinstance(own, HimachError) else own)
+
+
+_apart = False
+
+
+@contextmanager
+def ranks_apart(comm: Communicator) -> Iterator[None]:
+    """Refuse other runs on these ranks within the context, as each rank works for itself."""
+    global _apart
+    before, _apart = _apart, comm.size > 1
+    try:
+        yield
+    finally:
+        _apart = before
+
+
+def check_together() -> None:
+    """Raise UsageError if another run on this process's ranks would wait for them without end."""
+    if _apart:
+        raise UsageError(
+            "a run within map(), reduce() or finish() of a run on several ranks would need all of them; make it in "
+            "setup() or before, or use one rank"
+        )

@@ -22,7 +22,7 @@ from himach.io.datasets.writeback import WriteResult
 from himach.io.store.store import Dataset, StoreError
 from himach.output.record import Record
 from himach.planning.observation import observation
-from himach.ranks.collective import Meeting, largest, on_first_rank, warn_once
+from himach.ranks.collective import Meeting, largest, on_first_rank, ranks_apart, warn_once
 from himach.ranks.communicator import World
 from himach.ranks.launch.stop_requests import StopRequests
 from himach.ranks.progress import Progress
@@ -65,11 +65,13 @@ def _analyse(run: RankRun) -> RankOutcome:
         with (
             closing_collectively(comm, share),
             nullcontext() if run.paths is None else closing_collectively(comm, run.paths),
+            ranks_apart(comm),
         ):
             passed, read = _map_and_reduce(run)
         read = {place: count + jumps.get(place, 0) for place, count in read.items()}
         _warn_of_nothing(run, passed)
-        return _conclude(run, passed, read, request, seconds)
+        with ranks_apart(comm):
+            return _conclude(run, passed, read, request, seconds)
 
 
 def _request_fields(run: RankRun) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from himach.io.datasets.member import Member
 from himach.io.datasets.request import TransformOptions
 from himach.io.datasets.universe_input import from_universe, is_universe
 from himach.io.trajectories.urls.names import strip_scheme
-from himach.ranks.collective import is_everywhere, run_collectively
+from himach.ranks.collective import check_together, is_everywhere, run_collectively
 from himach.ranks.communicator import World, alone
 from himach.ranks.launch.pool import RANK, Ranks, check_machine, pack_work, spawn
 from himach.ranks.launch.preload import interrupts_wait
@@ -234,6 +234,7 @@ def on_ranks(work: Callable[[World], T], ranks: int | Ranks = 0, keeps: bool = F
     if under_launcher():
         from himach.ranks.mpi import abort, connect
 
+        check_together()
         world = connect()
     else:
         world = alone()

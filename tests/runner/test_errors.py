@@ -239,3 +239,41 @@ def test_limits_of_the_process_are_named(tmp_path, shell, words, ranks):
     assert done.returncode in (1, 2), done.stderr
     last = done.stderr.splitlines()[-1]
     assert last.startswith("himach: error: ") and re.search(words, last) and "Traceback" not in done.stderr
+
+
+NESTED = """
+import himach
+
+class Nested(himach.Analysis):
+    within: str = "map"
+
+    def run(self, place):
+        if place == self.within:
+            inner = himach.run("radius-of-gyration", {trajectory!r}, {topology!r}, stop=2, cache="off", progress=False)
+            return inner.record["frames"]
+        return 0
+
+    def setup(self, universe):
+        self.n = self.run("setup")
+
+    def map(self, frame):
+        yield "n", self.n + self.run("map")
+
+    def reduce(self, key, values):
+        return max(value for _, value in values)
+
+    def finish(self, results):
+        return results["n"] + self.run("finish")
+"""
+
+
+@pytest.mark.parametrize(("within", "ranks"), [("setup", 2), ("map", 1), ("map", 2), ("finish", 2)])
+def test_a_run_within_a_run_is_made_or_refused_but_never_waits(tmp_path, within, ranks):
+    script = tmp_path / "nested.py"
+    script.write_text(NESTED.format(trajectory=str(DATA[1]), topology=str(DATA[3])))
+    done = himach("run", script, *DATA, "-n", ranks, "-p", f"within={within}", "--stop", 3, timeout=60)
+    if within == "setup" or ranks == 1:
+        assert done.returncode == 0, done.stderr
+    else:
+        code = 1 if within == "map" else 2  # what map() raises is its failure
+        refused(done, code, "a run within map(), reduce() or finish() of a run on several ranks would need all of them")

@@ -17,8 +17,8 @@ from himach.io.datasets.member import Lazy, Member, read_members, truncate
 from himach.io.datasets.opening import open_store
 from himach.output.record import Record
 from himach.planning.observation import member_observation
-from himach.ranks.collective import on_first_rank
-from himach.ranks.communicator import World
+from himach.ranks.collective import largest, on_first_rank
+from himach.ranks.communicator import Communicator, World
 from himach.runner.ensemble.join import join
 from himach.runner.ensemble.member_run import MANY, PHASES, MemberRun, MemberRunner, StoredRun, each_member
 from himach.runner.ensemble.plot import EnsemblePlot
@@ -28,6 +28,7 @@ from himach.runner.outcome.methods_text import with_groups
 from himach.runner.outcome.place import LEVEL, OutcomePlace, outcome_place, units
 from himach.runner.rank_run import EnsembleContext, RankOutcome, stages
 
+GATHERS = 16  # messages in which a rank sends its members' runs
 #: Fields of the record that grow with the members; other ranks than the first do not have them.
 OF_ALL_MEMBERS = frozenset({"ensemble", "trajectory", "dataset", "digests"})
 
@@ -47,9 +48,10 @@ def perform(world: World, job: Job, ensemble: str | os.PathLike[str] | Sequence[
             common.times.began = time.time() - started
             runs = each_member(world, job, members, runner.run, place.quiet)
             planning = member_observation(world, common.times)
-            gathered = comm.gather((runs, runner.seconds))
-            del runs  # the first rank has them twice now
-            outcome = on_first_rank(comm, partial(_conclude, world, place, members, gathered, planning, started))
+            stored = _gather(comm, runs)
+            del runs
+            seconds = largest(comm, runner.seconds)
+            outcome = on_first_rank(comm, partial(_conclude, world, place, members, stored, seconds, planning, started))
         finally:
             if directory is not None:
                 directory.release()
@@ -69,17 +71,28 @@ def _make_place(job: Job, place: OutcomePlace) -> PairsDirectory | None:
     return directory
 
 
+def _gather(comm: Communicator, runs: Mapping[int, StoredRun]) -> Mapping[int, StoredRun]:
+    """Return the runs of all ranks on the first one: in parts, as a message lies beside what it brings (collective)."""
+    gathered = dict(runs)
+    for part in range(GATHERS):
+        own = {} if comm.rank == 0 else {at: run for at, run in runs.items() if at % GATHERS == part}
+        for other in comm.gather(own) or ():
+            gathered.update(other)
+    return gathered
+
+
 def _conclude(
     world: World,
     place: OutcomePlace,
     members: Sequence[Member],
-    gathered: Sequence[tuple[Mapping[int, StoredRun], Mapping[str, float]]],
+    by_position: Mapping[int, StoredRun],
+    seconds: Mapping[str, float],
     planning: Record,
     started: float,
 ) -> RankOutcome:
     """Join the members' outcomes and write them. On the first rank."""
     job = place.job
-    stored = [run for _, run in sorted(item for own, _ in gathered for item in own.items())]
+    stored = [run for _, run in sorted(by_position.items())]
     runs = Lazy(stored, StoredRun.load)
     passed = [at for at, run in enumerate(stored) if run.error is None]
     if not passed and stored[0].error is not None:
@@ -91,7 +104,7 @@ def _conclude(
     by_label = {label: Lazy(of_members, itemgetter(i)) for i, label in enumerate(place.labels)}
     few = len(members) < MANY
     outcomes = [join(label, owners, [*own] if few else own, level) for label, own in by_label.items()]
-    phases = {name: max(seconds[name] for _, seconds in gathered) for name in PHASES}
+    phases = {name: seconds[name] for name in PHASES}
     record = ensemble_record(world, job, members, stored, started, phases)
     analyses = with_groups(record["analyses"], map(stages, job.analyses), level)
     record |= {"warnings": list(place.warned), "analyses": analyses}
