@@ -207,7 +207,8 @@ class Analysis:
         """Return the atoms that map() reads, a group or several. Called on every rank right after setup(). Optional.
 
         With it, frames in the cache are read for these atoms alone, and `frame.positions` is no array: it gives
-        ``positions[indices]`` of these atoms and refuses others by name (see `himach.io.universe.asked.AskedVectors`).
+        ``positions[indices]`` of these atoms and refuses others by name
+        (see `himach.io.universe.requested.RequestedVectors`).
         """
         raise AnalysisError(f"{self.label()} has no atoms()")
 

@@ -88,7 +88,7 @@ class Frame:
     time
         Time in ps.
     positions
-        float32 (n_atoms, 3), Å, writable; holds until map() ends. Where the analysis has atoms(), an `AskedVectors`,
+        float32 (n_atoms, 3), Å, writable; holds until map() ends. Where the analysis has atoms(), `RequestedVectors`,
         whose ``positions[indices]`` gives the rows of atoms that it asked for.
     box
         float32 (6,): lengths in Å and angles in degrees; None without a box.

@@ -66,12 +66,12 @@ def merge_counts(inbuf, inoutbuf, datatype) -> None:
 def open_counts(const uint64_t[::1] taken, const uint64_t[::1] mine, uint64_t[::1] counts) -> int:
     """Write the counts (none or one) of the bits of `mine` that `taken` lacks; return how many there are."""
     cdef size_t n = same("mine", mine.shape[0], taken.shape[0])
-    cdef int64_t found = 0
+    cdef int64_t claims = 0
     same("counts", counts.shape[0], 2 * n)
     if n:
         with nogil:
-            found = words_open_counts(&taken[0], &mine[0], &counts[0], n)
-    return found
+            claims = words_open_counts(&taken[0], &mine[0], &counts[0], n)
+    return claims
 
 
 def claim(const uint64_t[::1] taken, const uint64_t[::1] counts, const uint64_t[::1] mine, uint64_t[::1] share,
@@ -84,15 +84,15 @@ def claim(const uint64_t[::1] taken, const uint64_t[::1] counts, const uint64_t[
         Bits claimed; bits of residue; whether a position has several holders; whether a bit of `mine` was taken.
     """
     cdef size_t n = same("mine", mine.shape[0], taken.shape[0])
-    cdef words_claims found
+    cdef words_claims claims
     same("counts", counts.shape[0], 2 * n)
     same("share", share.shape[0], n)
     same("residue", residue.shape[0], n)
     if n == 0:
         return 0, 0, False, False
     with nogil:
-        found = words_claim(&taken[0], &counts[0], &mine[0], &share[0], &residue[0], n)
-    return found.claimed, found.residue, found.more != 0, found.surplus != 0
+        claims = words_claim(&taken[0], &counts[0], &mine[0], &share[0], &residue[0], n)
+    return claims.claimed, claims.residue, claims.more != 0, claims.surplus != 0
 
 
 def contested(const uint64_t[::1] counts, uint64_t[::1] more) -> None:

@@ -193,10 +193,10 @@ class WithKeptAtoms:
 
     def holds(self, numbers: Numbers, native: bool = False) -> npt.NDArray[np.bool_]:
         """Return which frames are held, or held natively; see `CachedFrames.holds`."""
-        held = self._cached.holds(numbers, native)
+        present = self._cached.holds(numbers, native)
         for kept in () if native else self._kept:
-            held = held | kept.holds(numbers)
-        return held
+            present = present | kept.holds(numbers)
+        return present
 
 
 Readable = CachedFrames | WithKeptAtoms

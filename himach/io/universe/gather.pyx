@@ -25,14 +25,14 @@ cdef const int64_t *integers(cnp.ndarray indices) except NULL:
     return <const int64_t *>cnp.PyArray_DATA(indices)
 
 
-def gather(cnp.ndarray vectors not None, cnp.ndarray asked not None, cnp.ndarray indices not None):
+def gather(cnp.ndarray vectors not None, cnp.ndarray requested not None, cnp.ndarray indices not None):
     """Return the rows of some atoms, or the first index that may not be had.
 
     Parameters
     ----------
     vectors
         float32 (n_atoms, 3), C-contiguous.
-    asked
+    requested
         bool (n_atoms,), C-contiguous: the atoms that may be had.
     indices
         int64 (n,), C-contiguous; negative ones count from the end.
@@ -40,28 +40,28 @@ def gather(cnp.ndarray vectors not None, cnp.ndarray asked not None, cnp.ndarray
     Returns
     -------
     ndarray or int
-        float32 (n, 3), a copy; else the first index of an atom that is not there or not asked for.
+        float32 (n, 3), a copy; else the first index of an atom that is not there or not requested.
     """
-    cdef Py_ssize_t n_atoms = asked.shape[0]
+    cdef Py_ssize_t n_atoms = requested.shape[0]
     cdef const float *source = floats(vectors, n_atoms)
-    cdef const int64_t *wanted = integers(indices)
-    cdef const uint8_t *allowed = <const uint8_t *>cnp.PyArray_DATA(asked)
+    cdef const int64_t *atom_indices = integers(indices)
+    cdef const uint8_t *allowed = <const uint8_t *>cnp.PyArray_DATA(requested)
     cdef cnp.npy_intp[2] shape
-    cdef cnp.ndarray found
+    cdef cnp.ndarray rows
     cdef float *target
     cdef const float *row
     cdef int64_t atom
     cdef Py_ssize_t i, n = indices.shape[0]
     cdef bint refused = False
-    if not (cnp.PyArray_ISCARRAY_RO(asked) and cnp.PyArray_TYPE(asked) == cnp.NPY_BOOL and asked.ndim == 1):
-        raise ValueError("asked must be a C-contiguous bool array of one dimension")
+    if not (cnp.PyArray_ISCARRAY_RO(requested) and cnp.PyArray_TYPE(requested) == cnp.NPY_BOOL and requested.ndim == 1):
+        raise ValueError("requested must be a C-contiguous bool array of one dimension")
     shape[0] = n
     shape[1] = 3
-    found = cnp.PyArray_EMPTY(2, shape, cnp.NPY_FLOAT32, 0)
-    target = <float *>cnp.PyArray_DATA(found)
+    rows = cnp.PyArray_EMPTY(2, shape, cnp.NPY_FLOAT32, 0)
+    target = <float *>cnp.PyArray_DATA(rows)
     with nogil:
         for i in range(n):
-            atom = wanted[i]
+            atom = atom_indices[i]
             if atom < 0:
                 atom += n_atoms
             if atom < 0 or atom >= n_atoms or not allowed[atom]:
@@ -71,7 +71,7 @@ def gather(cnp.ndarray vectors not None, cnp.ndarray asked not None, cnp.ndarray
             target[3 * i] = row[0]
             target[3 * i + 1] = row[1]
             target[3 * i + 2] = row[2]
-    return wanted[i] if refused else found
+    return atom_indices[i] if refused else rows
 
 
 def copy_rows(cnp.ndarray source not None, cnp.ndarray target not None, cnp.ndarray indices not None):
@@ -92,13 +92,13 @@ def copy_rows(cnp.ndarray source not None, cnp.ndarray target not None, cnp.ndar
     cdef Py_ssize_t n_atoms = source.shape[0]
     cdef const float *read = floats(source, n_atoms)
     cdef float *written = <float *>floats(target, n_atoms)
-    cdef const int64_t *wanted = integers(indices)
+    cdef const int64_t *atom_indices = integers(indices)
     cdef Py_ssize_t i, n = indices.shape[0]
     cdef int64_t atom
     cdef bint missing = False
     with nogil:
         for i in range(n):
-            atom = wanted[i]
+            atom = atom_indices[i]
             if atom < 0 or atom >= n_atoms:
                 missing = True
                 break
@@ -106,7 +106,7 @@ def copy_rows(cnp.ndarray source not None, cnp.ndarray target not None, cnp.ndar
             written[3 * atom + 1] = read[3 * atom + 1]
             written[3 * atom + 2] = read[3 * atom + 2]
     if missing:
-        raise IndexError(f"there is no atom {wanted[i]} among {n_atoms}")
+        raise IndexError(f"there is no atom {atom_indices[i]} among {n_atoms}")
 
 
 def first_lost(cnp.ndarray vectors not None, indices):
@@ -121,18 +121,18 @@ def first_lost(cnp.ndarray vectors not None, indices):
     """
     cdef Py_ssize_t n_atoms = vectors.shape[0]
     cdef const float *read = floats(vectors, n_atoms)
-    cdef const int64_t *wanted = NULL if indices is None else integers(indices)
+    cdef const int64_t *atom_indices = NULL if indices is None else integers(indices)
     cdef Py_ssize_t i, n = n_atoms if indices is None else len(indices)
     cdef const float *row
     cdef float differences = 0
     with nogil:
         for i in range(n):
-            row = read + 3 * (i if wanted == NULL else wanted[i])
+            row = read + 3 * (i if atom_indices == NULL else atom_indices[i])
             differences += (row[0] - row[0]) + (row[1] - row[1]) + (row[2] - row[2])
     if differences == 0:
         return -1
-    found = vectors if indices is None else vectors[indices]
-    place = int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])
+    rows = vectors if indices is None else vectors[indices]
+    place = int(np.flatnonzero(~np.isfinite(rows).all(axis=1))[0])
     return place if indices is None else int(indices[place])
 
 
@@ -158,11 +158,12 @@ cdef bint plain(vectors, indices):
     """Tell whether these are arrays as MDAnalysis has them for positions and atoms, which the loops here read."""
     if type(vectors) is not cnp.ndarray or type(indices) is not cnp.ndarray:
         return False
-    cdef cnp.ndarray source = vectors, wanted = indices
+    cdef cnp.ndarray source = vectors, atom_indices = indices
     return (
         cnp.PyArray_ISCARRAY_RO(source) and cnp.PyArray_TYPE(source) == cnp.NPY_FLOAT32
         and source.ndim == 2 and source.shape[1] == 3
-        and cnp.PyArray_ISCARRAY_RO(wanted) and cnp.PyArray_TYPE(wanted) == cnp.NPY_INT64 and wanted.ndim == 1
+        and cnp.PyArray_ISCARRAY_RO(atom_indices) and cnp.PyArray_TYPE(atom_indices) == cnp.NPY_INT64
+        and atom_indices.ndim == 1
     )
 
 
@@ -178,22 +179,22 @@ def rows(vectors, indices):
     """
     if not plain(vectors, indices):
         return vectors[indices]
-    cdef cnp.ndarray source = vectors, wanted = indices
+    cdef cnp.ndarray source = vectors, atom_indices = indices
     cdef const float *read = <const float *>cnp.PyArray_DATA(source)
-    cdef const int64_t *atoms = <const int64_t *>cnp.PyArray_DATA(wanted)
-    cdef Py_ssize_t i, n = wanted.shape[0]
+    cdef const int64_t *atoms = <const int64_t *>cnp.PyArray_DATA(atom_indices)
+    cdef Py_ssize_t i, n = atom_indices.shape[0]
     if not n or not within(atoms, n, source.shape[0]):
         return vectors[indices]
     cdef cnp.npy_intp[2] shape = [n, 3]
-    cdef cnp.ndarray found = cnp.PyArray_EMPTY(2, shape, cnp.NPY_FLOAT32, 0)
-    cdef float *target = <float *>cnp.PyArray_DATA(found)
+    cdef cnp.ndarray rows = cnp.PyArray_EMPTY(2, shape, cnp.NPY_FLOAT32, 0)
+    cdef float *target = <float *>cnp.PyArray_DATA(rows)
     with nogil:
         if follow(atoms, n):
             memcpy(target, read + 3 * atoms[0], 3 * n * sizeof(float))
         else:
             for i in range(n):
                 memcpy(target + 3 * i, read + 3 * atoms[i], 3 * sizeof(float))
-    return found
+    return rows
 
 
 def mean_row(vectors, indices):
@@ -215,16 +216,16 @@ def mean_row(vectors, indices):
     """
     if not plain(vectors, indices):
         return None
-    cdef cnp.ndarray source = vectors, wanted = indices
-    cdef const int64_t *atoms = <const int64_t *>cnp.PyArray_DATA(wanted)
-    cdef Py_ssize_t i, n = wanted.shape[0]
+    cdef cnp.ndarray source = vectors, atom_indices = indices
+    cdef const int64_t *atoms = <const int64_t *>cnp.PyArray_DATA(atom_indices)
+    cdef Py_ssize_t i, n = atom_indices.shape[0]
     if n < 2 or not follow(atoms, n) or not within(atoms, n, source.shape[0]):
         return None
     cdef const float *row = <const float *>cnp.PyArray_DATA(source) + 3 * atoms[0]
     cdef double x = 0, y = 0, z = 0
     cdef cnp.npy_intp[1] shape = [3]
-    cdef cnp.ndarray found = cnp.PyArray_EMPTY(1, shape, cnp.NPY_FLOAT64, 0)
-    cdef double *mean = <double *>cnp.PyArray_DATA(found)
+    cdef cnp.ndarray rows = cnp.PyArray_EMPTY(1, shape, cnp.NPY_FLOAT64, 0)
+    cdef double *mean = <double *>cnp.PyArray_DATA(rows)
     with nogil:
         for i in range(n):
             x += row[3 * i]
@@ -233,4 +234,4 @@ def mean_row(vectors, indices):
         mean[0] = x / n
         mean[1] = y / n
         mean[2] = z / n
-    return found
+    return rows

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from MDAnalysis.coordinates.timestep import Timestep
 
 from himach.frame import FORCES, VELOCITIES, RawFrame
-from himach.io.universe.asked import AskedVectors
+from himach.io.universe.requested import RequestedVectors
 
 #: Returns a frame's data, and reads them if need be.
 DataReader = Callable[[RawFrame], dict[str, Any]]
@@ -61,17 +61,17 @@ class BoundTimestep(Timestep):  # type: ignore[misc]
     _raw: RawFrame | None = None
     _unread = 0
     _read_data: DataReader | None = None
-    _asked: Mapping[str, AskedVectors] = MappingProxyType({})
+    _requested: Mapping[str, RequestedVectors] = MappingProxyType({})
     _restricted = False
     refuse_box: Callable[[], NoReturn] | None = None  # raises if the atoms were rotated without the box
 
-    def ask(self, asked: npt.NDArray[np.bool_], refuse: Callable[[int | None], NoReturn]) -> None:
+    def ask(self, requested: npt.NDArray[np.bool_], refuse: Callable[[int | None], NoReturn]) -> None:
         """Restrict vectors to these atoms, from the next `show` on."""
-        self._asked = {name: AskedVectors(asked, refuse) for name in ("positions", "velocities", "forces")}
+        self._requested = {name: RequestedVectors(requested, refuse) for name in ("positions", "velocities", "forces")}
 
     def show(self, restricted: bool) -> None:
         """Show only the requested atoms; or all, for transformations."""
-        self._restricted = restricted and bool(self._asked)
+        self._restricted = restricted and bool(self._requested)
 
     def detach(self) -> None:
         """Move the box, velocities and forces to new memory, so that later frames leave the old arrays alone."""
@@ -101,9 +101,9 @@ class BoundTimestep(Timestep):  # type: ignore[misc]
     def _restrict(self, name: str, vectors: npt.NDArray[np.float32]) -> Any:
         if not self._restricted:
             return vectors
-        asked = self._asked[name]
-        asked.vectors = vectors
-        return asked
+        requested = self._requested[name]
+        requested.vectors = vectors
+        return requested
 
     @property
     def positions(self) -> Any:
@@ -149,5 +149,7 @@ class BoundTimestep(Timestep):  # type: ignore[misc]
         self._restricted = new._restricted = restricted
         self._read_data = new._read_data = reader
         new._raw = self._raw  # for its data; all else is copied
-        new._asked = {name: AskedVectors(asked.asked, asked.refuse) for name, asked in self._asked.items()}
+        new._requested = {
+            name: RequestedVectors(vectors.requested, vectors.refuse) for name, vectors in self._requested.items()
+        }
         return new

@@ -25,8 +25,8 @@ from himach.frame import DATA, Frame, RawFrame
 from himach.io.frame_source import ReadOptions
 from himach.io.trajectories.origin import PUSHED, Origin
 from himach.io.trajectories.xdr_file import out_of_reach
-from himach.io.universe.asked import asked_atoms
 from himach.io.universe.gather import copy_rows, first_lost
+from himach.io.universe.requested import requested_atoms
 from himach.io.universe.timestep import BoundTimestep, FrameNumber
 from himach.selection import Selected
 from himach.transformations import Transformation
@@ -68,9 +68,9 @@ class View:
 
     def ask(self, groups: Any) -> None:
         """Restrict later frames to the atoms that atoms() returned."""
-        asked = asked_atoms(groups, self.universe, self._name)
-        if not asked.all():
-            self._reader.ask(asked, partial(_refuse, self.universe, self._name))
+        requested = requested_atoms(groups, self.universe, self._name)
+        if not requested.all():
+            self._reader.ask(requested, partial(_refuse, self.universe, self._name))
 
     def detach(self) -> None:
         """Give later frames new arrays, so that those that setup() kept, such as the box, stay unchanged."""
@@ -208,15 +208,15 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         self.ts: Timestep = self._bound_timestep
         self._memory: npt.NDArray[np.float32] | None = None
         self._number = FrameNumber(-1)
-        self._asked: npt.NDArray[np.int64] | None = None
+        self._requested: npt.NDArray[np.int64] | None = None
         self._needs: tuple[npt.NDArray[np.int64] | None] | None = None
         self._cached_data: tuple[RawFrame, dict[str, Any]] | None = None
         self._detached = False
 
-    def ask(self, asked: npt.NDArray[np.bool_], refuse: Callable[[int | None], NoReturn]) -> None:
+    def ask(self, requested: npt.NDArray[np.bool_], refuse: Callable[[int | None], NoReturn]) -> None:
         """Restrict frames to these atoms, from the next one on."""
-        self._asked, self._needs = np.flatnonzero(asked), None
-        self._bound_timestep.ask(asked, refuse)
+        self._requested, self._needs = np.flatnonzero(requested), None
+        self._bound_timestep.ask(requested, refuse)
 
     def detach(self) -> None:
         """Give later frames new arrays."""
@@ -245,16 +245,16 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
     @property
     def needs(self) -> npt.NDArray[np.int64] | None:
         """Indices of the needed atoms; None for all, e.g. if a transformation may use any."""
-        if self._asked is None or not self.transformations:
-            return self._asked
+        if self._requested is None or not self.transformations:
+            return self._requested
         if self._needs is None:
-            self._needs = (self._needed(self._asked),)
+            self._needs = (self._needed(self._requested),)
         return self._needs[0]
 
-    def _needed(self, asked: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
+    def _needed(self, requested: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
         """Return the atoms that transformations need for the requested ones; None for all."""
         mask = np.zeros(self.n_atoms, bool)
-        mask[asked] = True
+        mask[requested] = True
         for transformation in reversed(self.transformations):
             if not isinstance(transformation, Transformation):
                 return None

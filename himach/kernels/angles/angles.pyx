@@ -56,12 +56,12 @@ def dihedrals(positions, quadruples, box=None):
     cdef lattice cell
     set_lattice(&cell, as_box(box))
     cdef size_t n = places.shape[0]
-    found = np.empty(n)
-    cdef double[::1] view = found
+    result = np.empty(n)
+    cdef double[::1] view = result
     if n:
         with nogil:
             dihedrals_degrees(&cell, &kept[0, 0], &places[0, 0], n, &view[0])
-    return found
+    return result
 
 
 def order_parameters(positions, pairs, kinds=None, box=None, normal=(0, 0, 1), n_kinds=None):
@@ -119,14 +119,14 @@ def order_parameters(positions, pairs, kinds=None, box=None, normal=(0, 0, 1), n
             raise UsageError(f"kinds go up to {count - 1}, and n_kinds is {n_kinds}")
         count = n_kinds
     set_lattice(&cell, as_box(box))
-    found = np.zeros(count, np.int64)
-    cdef int64_t[::1] sums = found
+    result = np.zeros(count, np.int64)
+    cdef int64_t[::1] sums = result
     if n_pairs == 0:
-        return found
+        return result
     if kinds is not None:
         of = &grouped[0]
     with nogil:
         done = order_sums(&cell, &kept[0, 0], &bonded[0, 0], n_pairs, of, &along[0], &sums[0])
     if done < n_pairs:
         raise UsageError(f"pair {done} has no direction: its atoms are at one place, or not finite")
-    return found
+    return result

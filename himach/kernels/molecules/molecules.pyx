@@ -26,8 +26,8 @@ cdef extern from "molecules/deviations.h":
         const double *weights
         int superpose
         double cutoff
-    int deviations_all(structures a, structures b, const deviation *asked, double *to) nogil
-    int deviations_within(structures a, structures b, const deviation *asked, uint8_t *to) nogil
+    int deviations_all(structures a, structures b, const deviation *request, double *to) nogil
+    int deviations_within(structures a, structures b, const deviation *request, uint8_t *to) nogil
 
 cdef extern from "molecules/fluctuation.h":
     struct fluctuation:
@@ -37,7 +37,7 @@ cdef extern from "molecules/fluctuation.h":
         const int64_t *fitted
         const double *weights
         size_t n_fitted
-    int fluctuation_add(const fluctuation *asked, const float *structures, size_t count, int64_t *sums,
+    int fluctuation_add(const fluctuation *request, const float *structures, size_t count, int64_t *sums,
                         size_t *at) nogil
 
 
@@ -99,12 +99,12 @@ def rmsd(positions, reference, weights=None, bint superposition=True):
     cdef const float[:, ::1] fixed = as_positions("reference", reference)
     cdef Py_ssize_t n = mobile.shape[0]
     cdef const double[::1] weighed = as_weights(weights, n)
-    cdef double found
+    cdef double result
     check_pair(n, fixed.shape[0], weighed)
     cdef const double *each = data_of(weighed)
     with nogil:
-        found = fit_rmsd(&mobile[0, 0], &fixed[0, 0], each, n, superposition)
-    return found
+        result = fit_rmsd(&mobile[0, 0], &fixed[0, 0], each, n, superposition)
+    return result
 
 
 def rmsd_matrix(a, b=None, cutoff=None, weights=None, bint superposition=True):
@@ -156,40 +156,40 @@ def rmsd_matrix(a, b=None, cutoff=None, weights=None, bint superposition=True):
     cdef const float[:, :, ::1] rows = as_structures("a", a)
     cdef const float[:, :, ::1] columns = None if b is None else as_structures("b", b)
     cdef Py_ssize_t n = rows.shape[1]
-    cdef structures one, other
+    cdef structures first, second
     if columns is not None and columns.shape[1] != n:
         raise UsageError(f"a and b must be structures of as many atoms, not of {n} and {columns.shape[1]}")
     cdef const double[::1] weighed = as_weights(weights, n)
     check_weights(weighed)
-    cdef deviation asked = deviation(n=n, weights=data_of(weighed), superpose=superposition, cutoff=0)
+    cdef deviation request = deviation(n=n, weights=data_of(weighed), superpose=superposition, cutoff=0)
     if cutoff is not None:
-        asked.cutoff = cutoff
-        if not asked.cutoff >= 0:
+        request.cutoff = cutoff
+        if not request.cutoff >= 0:
             raise UsageError(f"cutoff must be 0 or more, not {cutoff}")
-    one.count = rows.shape[0]
-    other.count = one.count if columns is None else columns.shape[0]
-    found = np.zeros((one.count, other.count)) if cutoff is None else np.zeros(
-        (one.count, (other.count + 7) // 8), np.uint8)
-    if one.count == 0 or other.count == 0:
-        return found
-    one.positions = &rows[0, 0, 0]
-    other.positions = NULL
+    first.count = rows.shape[0]
+    second.count = first.count if columns is None else columns.shape[0]
+    result = np.zeros((first.count, second.count)) if cutoff is None else np.zeros(
+        (first.count, (second.count + 7) // 8), np.uint8)
+    if first.count == 0 or second.count == 0:
+        return result
+    first.positions = &rows[0, 0, 0]
+    second.positions = NULL
     if columns is not None:
-        other.positions = &columns[0, 0, 0]
+        second.positions = &columns[0, 0, 0]
     cdef double[:, ::1] deviations
     cdef uint8_t[:, ::1] bits
     cdef int status
     if cutoff is None:
-        deviations = found
+        deviations = result
         with nogil:
-            status = deviations_all(one, other, &asked, &deviations[0, 0])
+            status = deviations_all(first, second, &request, &deviations[0, 0])
     else:
-        bits = found
+        bits = result
         with nogil:
-            status = deviations_within(one, other, &asked, &bits[0, 0])
+            status = deviations_within(first, second, &request, &bits[0, 0])
     if status != 0:
-        raise MemoryError(f"no memory for {one.count + other.count} structures of {n} atoms in double precision")
-    return found
+        raise MemoryError(f"no memory for {first.count + second.count} structures of {n} atoms in double precision")
+    return result
 
 
 def superposition(positions, reference, weights=None):
@@ -275,8 +275,8 @@ def move(positions, shift, rotation=None, out=None):
     >>> himach.kernels.move([[1, 2, 3]], [0, 0, 1], rotation=[[0, -1, 0], [1, 0, 0], [0, 0, 1]])
     array([[-2.,  1.,  4.]], dtype=float32)
     """
-    given = as_positions("positions", positions)
-    cdef const float[:, ::1] kept = given
+    original = as_positions("positions", positions)
+    cdef const float[:, ::1] kept = original
     cdef Py_ssize_t n = kept.shape[0]
     cdef const double[::1] by = as_doubles("shift", shift, (3,))
     cdef const double[:, ::1] turning
@@ -284,7 +284,7 @@ def move(positions, shift, rotation=None, out=None):
     if rotation is not None:
         turning = as_doubles("rotation", rotation, (3, 3))
         turned = &turning[0, 0]
-    moved = as_output(out, given)
+    moved = as_output(out, original)
     cdef float[:, ::1] to = moved
     if n:
         with nogil:
@@ -341,8 +341,8 @@ def deviation_sums(structures, fixed, reference=None, fitted=None, weights=None)
     cdef const double[:, ::1] origin = np.ascontiguousarray(fixed, dtype=np.float64)
     if origin.shape[0] != n or origin.shape[1] != 3:
         raise UsageError(f"fixed must have the shape ({n}, 3), a position for each atom, not {np.shape(fixed)}")
-    cdef fluctuation asked = fluctuation(n=n, fixed=&origin[0, 0], reference=NULL, fitted=NULL, weights=NULL,
-                                         n_fitted=0)
+    cdef fluctuation request = fluctuation(n=n, fixed=&origin[0, 0], reference=NULL, fitted=NULL, weights=NULL,
+                                           n_fitted=0)
     cdef const float[:, ::1] onto
     cdef const int64_t[::1] places
     cdef const double[::1] weighed
@@ -353,17 +353,17 @@ def deviation_sums(structures, fixed, reference=None, fitted=None, weights=None)
             k = places.shape[0]
         weighed = as_weights(weights, k)
         check_pair(k, onto.shape[0], weighed)
-        asked.reference, asked.n_fitted = &onto[0, 0], k
+        request.reference, request.n_fitted = &onto[0, 0], k
         if fitted is not None:
-            asked.fitted = &places[0]
-        asked.weights = data_of(weighed)
+            request.fitted = &places[0]
+        request.weights = data_of(weighed)
     sums = np.zeros((5, n), np.int64)
     cdef int64_t[:, ::1] view = sums
     cdef size_t count = kept.shape[0], at = 0
     cdef int status = 0
     if count:
         with nogil:
-            status = fluctuation_add(&asked, &kept[0, 0, 0], count, &view[0, 0], &at)
+            status = fluctuation_add(&request, &kept[0, 0, 0], count, &view[0, 0], &at)
     if status == 1:
         raise MemoryError
     if status == 2:
@@ -409,11 +409,11 @@ def gyration(positions, weights=None):
         raise UsageError("there are no positions, whose gyration tensor is none")
     check_weights(weighed)
     cdef const double *each = data_of(weighed)
-    found = np.empty((3, 3))
-    cdef double[:, ::1] view = found
+    result = np.empty((3, 3))
+    cdef double[:, ::1] view = result
     with nogil:
         shape_gyration(&kept[0, 0], each, n, &view[0, 0])
-    return found
+    return result
 
 
 include "periods.pxi"

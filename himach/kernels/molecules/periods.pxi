@@ -58,19 +58,19 @@ def centers(positions, groups=None, weights=None):
     numbers, count = as_groups(groups, n)
     cdef const int64_t[::1] grouped = numbers
     cdef size_t n_groups = count
-    found, totals = np.empty((count, 3)), np.empty(count)
-    cdef double[:, ::1] view = found
+    result, totals = np.empty((count, 3)), np.empty(count)
+    cdef double[:, ::1] view = result
     cdef double[::1] sums = totals
     if n == 0:
-        found[:] = np.nan
-        return found
+        result[:] = np.nan
+        return result
     cdef const double *each = data_of(weighed)
     cdef const int64_t *of = NULL
     if groups is not None:
         of = &grouped[0]
     with nogil:
         groups_centers(&kept[0, 0], n, of, each, n_groups, &view[0, 0], &sums[0])
-    return found
+    return result
 
 
 def wrap(positions, box, groups=None, weights=None, out=None):
@@ -109,10 +109,10 @@ def wrap(positions, box, groups=None, weights=None, out=None):
     """
     cdef lattice cell
     require_box(&cell, box)
-    given = as_positions("positions", positions)
-    cdef const float[:, ::1] kept = given
+    original = as_positions("positions", positions)
+    cdef const float[:, ::1] kept = original
     cdef Py_ssize_t n = kept.shape[0]
-    moved = as_output(out, given)
+    moved = as_output(out, original)
     cdef float[:, ::1] to = moved
     cdef double[:, ::1] middles
     cdef const int64_t[::1] grouped
@@ -122,7 +122,7 @@ def wrap(positions, box, groups=None, weights=None, out=None):
         with nogil:
             lattice_fold_all(&cell, &kept[0, 0], n, &to[0, 0])
         return moved
-    middles, grouped = centers(given, groups, weights), as_groups(groups, n)[0]
+    middles, grouped = centers(original, groups, weights), as_groups(groups, n)[0]
     with nogil:
         groups_wrap(&cell, &kept[0, 0], n, &grouped[0], &middles[0, 0], middles.shape[0], &to[0, 0])
     return moved

@@ -84,13 +84,13 @@ def dssp(backbone, chains=None, prolines=None, box=None):
     cdef const uint8_t[::1] flags
     cdef const int64_t *of_chain = NULL
     cdef const uint8_t *is_proline = NULL
-    found = np.empty(n, np.uint8)
-    cdef uint8_t[::1] states = found
+    result = np.empty(n, np.uint8)
+    cdef uint8_t[::1] states = result
     cdef const float[::1] sizes
     cdef const float *sides = NULL
     cdef int status
     if n == 0:
-        return found
+        return result
     if chains is not None:
         if is_array(chains, INTEGERS, 1):
             numbers = chains
@@ -121,4 +121,4 @@ def dssp(backbone, chains=None, prolines=None, box=None):
         raise UsageError(
             f"box {np.asarray(box).tolist()} is none: lengths must be positive and angles must fit together"
         )
-    return found
+    return result

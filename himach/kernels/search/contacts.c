@@ -107,8 +107,8 @@ static int add_found(void *to, const struct pair_search *search, size_t atom, si
 }
 
 /* Take the contacts out of the table, in order. */
-static int list(const struct table *table, size_t n_a, size_t n_b, const struct found_pair **found) {
-    struct found_pair *pairs = scratch_take(table->scratch, SCRATCH_SORTED, table->n * sizeof *pairs);
+static int list(const struct table *table, size_t n_a, size_t n_b, const struct atom_pair **matches) {
+    struct atom_pair *pairs = scratch_take(table->scratch, SCRATCH_SORTED, table->n * sizeof *pairs);
     if (pairs == NULL) {
         return SEARCH_NO_MEMORY;
     }
@@ -116,12 +116,11 @@ static int list(const struct table *table, size_t n_a, size_t n_b, const struct 
     for (size_t k = 0; k < table->room; k++) {
         const struct contact contact = table->contacts[k];
         if (contact.groups != NONE) {
-            pairs[n++] =
-                (struct found_pair){(uint32_t)(contact.groups >> 32), (uint32_t)contact.groups, contact.square};
+            pairs[n++] = (struct atom_pair){(uint32_t)(contact.groups >> 32), (uint32_t)contact.groups, contact.square};
         }
     }
-    struct found_pair *sorted = scratch_take(table->scratch, SCRATCH_FOUND, n * sizeof *sorted);
-    *found = pairs;
+    struct atom_pair *sorted = scratch_take(table->scratch, SCRATCH_FOUND, n * sizeof *sorted);
+    *matches = pairs;
     return sorted == NULL ? SEARCH_NO_MEMORY : pairs_sort(table->scratch, pairs, n, n_a, n_b, sorted);
 }
 
@@ -148,22 +147,22 @@ static int mark_found(void *to, const struct pair_search *search, size_t atom, s
 }
 
 static int list_marked(const struct marks *marks, struct scratch *scratch, size_t n_words, int one,
-                       const struct found_pair **found, size_t *n_found) {
+                       const struct atom_pair **matches, size_t *n_matches) {
     size_t n = 0;
     for (size_t k = 0; k < n_words; k++) {
         n += (size_t)__builtin_popcountll(marks->words[k]);
     }
-    struct found_pair *pairs = scratch_take(scratch, SCRATCH_SORTED, n * sizeof *pairs);
+    struct atom_pair *pairs = scratch_take(scratch, SCRATCH_SORTED, n * sizeof *pairs);
     if (pairs == NULL) {
         return SEARCH_NO_MEMORY;
     }
-    *found = pairs;
+    *matches = pairs;
     for (size_t k = 0; k < n_words; k++) {
         for (uint64_t word = marks->words[k]; word != 0; word &= word - 1) {
             const size_t bit = 64 * k + (size_t)__builtin_ctzll(word);
             const uint32_t i = (uint32_t)(bit / marks->columns), j = (uint32_t)(bit % marks->columns);
             if (!one || i != j) {
-                pairs[(*n_found)++] = (struct found_pair){i, j, 0};
+                pairs[(*n_matches)++] = (struct atom_pair){i, j, 0};
             }
         }
     }
@@ -171,8 +170,8 @@ static int list_marked(const struct marks *marks, struct scratch *scratch, size_
 }
 
 static int contacts_by_marks(const struct pair_search *search, struct scratch *scratch, const int64_t *a,
-                             const int64_t *b, size_t rows, size_t columns, const struct found_pair **found,
-                             size_t *n_found) {
+                             const int64_t *b, size_t rows, size_t columns, const struct atom_pair **matches,
+                             size_t *n_matches) {
     const size_t n_words = (rows * columns + 63) / 64;
     struct marks marks = {a, b, columns, scratch_take(scratch, SCRATCH_FOUND, n_words * sizeof *marks.words)};
     if (marks.words == NULL) {
@@ -180,14 +179,14 @@ static int contacts_by_marks(const struct pair_search *search, struct scratch *s
     }
     memset(marks.words, 0, n_words * sizeof *marks.words);
     (void)pairs_each(search, mark_found, &marks);
-    return list_marked(&marks, scratch, n_words, search->one, found, n_found);
+    return list_marked(&marks, scratch, n_words, search->one, matches, n_matches);
 }
 
 int search_contacts(struct scratch *scratch, const struct lattice *lattice, struct group a, const int64_t *groups_a,
                     size_t n_a, const struct group *b, const int64_t *groups_b, size_t n_b, double cutoff,
-                    int distances, const struct found_pair **found, size_t *n_found) {
-    *n_found = 0;
-    *found = NULL;
+                    int distances, const struct atom_pair **matches, size_t *n_matches) {
+    *n_matches = 0;
+    *matches = NULL;
     if (a.n == 0 || (b != NULL && b->n == 0)) {
         return SEARCH_OK;
     }
@@ -203,7 +202,7 @@ int search_contacts(struct scratch *scratch, const struct lattice *lattice, stru
     }
     const size_t columns = b == NULL ? n_a : n_b;
     if (!distances && n_a <= MOST_BITS / columns) {
-        return contacts_by_marks(&search, scratch, table.a, table.b, n_a, columns, found, n_found);
+        return contacts_by_marks(&search, scratch, table.a, table.b, n_a, columns, matches, n_matches);
     }
     table.contacts = scratch_take(scratch, SCRATCH_FOUND, ROOM * sizeof *table.contacts);
     if (table.contacts == NULL) {
@@ -214,6 +213,6 @@ int search_contacts(struct scratch *scratch, const struct lattice *lattice, stru
     if (status != SEARCH_OK || table.n == 0) {
         return status;
     }
-    *n_found = table.n;
-    return list(&table, n_a, columns, found);
+    *n_matches = table.n;
+    return list(&table, n_a, columns, matches);
 }

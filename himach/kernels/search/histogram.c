@@ -8,7 +8,7 @@ struct bins {
     double *limits;                     /* (n), the least square of a distance in each bin */
     float width;                        /* Å */
     float margin;                       /* squares that are no further from that of an edge may belong to either side */
-    int32_t *bin;                       /* of what was found around one atom */
+    int32_t *bin;                       /* of the neighbours of one atom */
     const int64_t *groups_a, *groups_b; /* of the search's groups; NULL where all pairs count */
     int64_t *counts;
 };
@@ -44,7 +44,8 @@ static void count_by_metric(const struct metric *metric, const struct bins *bins
     bins->counts[bin]++;
 }
 
-/* Leave out what was found around an atom in its own group; return how many are left. No branches: they are guesses. */
+/* Leave out the neighbours of an atom in its own group; return how many are left. No branches: they are guesses.
+ */
 static size_t leave_out(const struct pair_search *search, const struct bins *bins, size_t atom, size_t n) {
     uint32_t *restrict slots = search->slots;
     float *restrict squares = search->squares;

@@ -5,7 +5,7 @@
 
 struct list {
     struct scratch *scratch;
-    struct found_pair *pairs;
+    struct atom_pair *pairs;
     size_t n, room;
 };
 
@@ -30,16 +30,16 @@ static int append_found(void *to, const struct pair_search *search, size_t atom,
         if (square <= search->metric.limit) {
             const int turned = search->one ? other < atom : search->swapped;
             list->pairs[list->n++] =
-                (struct found_pair){(uint32_t)(turned ? other : atom), (uint32_t)(turned ? atom : other), square};
+                (struct atom_pair){(uint32_t)(turned ? other : atom), (uint32_t)(turned ? atom : other), square};
         }
     }
     return SEARCH_OK;
 }
 
 int search_neighbors(struct scratch *scratch, const struct lattice *lattice, struct group a, const struct group *b,
-                     double cutoff, const struct found_pair **found, size_t *n_found) {
-    *n_found = 0;
-    *found = NULL;
+                     double cutoff, const struct atom_pair **matches, size_t *n_matches) {
+    *n_matches = 0;
+    *matches = NULL;
     if (a.n == 0 || (b != NULL && b->n == 0)) {
         return SEARCH_OK;
     }
@@ -53,21 +53,21 @@ int search_neighbors(struct scratch *scratch, const struct lattice *lattice, str
     if (status != SEARCH_OK || list.n == 0) {
         return status;
     }
-    struct found_pair *other = scratch_take(scratch, SCRATCH_SORTED, list.n * sizeof *other);
+    struct atom_pair *other = scratch_take(scratch, SCRATCH_SORTED, list.n * sizeof *other);
     if (other == NULL) {
         return SEARCH_NO_MEMORY;
     }
-    *found = list.pairs;
-    *n_found = list.n;
+    *matches = list.pairs;
+    *n_matches = list.n;
     return pairs_sort(scratch, list.pairs, list.n, a.n, b == NULL ? a.n : b->n, other);
 }
 
-void search_write(const struct found_pair *found, size_t n, int64_t *indices, double *distances) {
+void search_write(const struct atom_pair *matches, size_t n, int64_t *indices, double *distances) {
     for (size_t k = 0; k < n; k++) {
-        indices[2 * k] = found[k].i;
-        indices[2 * k + 1] = found[k].j;
+        indices[2 * k] = matches[k].i;
+        indices[2 * k + 1] = matches[k].j;
     }
     for (size_t k = 0; distances != NULL && k < n; k++) {
-        distances[k] = sqrt(found[k].square);
+        distances[k] = sqrt(matches[k].square);
     }
 }

@@ -140,8 +140,8 @@ double pairs_square(const struct pair_search *search, size_t atom, size_t k) {
 }
 
 /* Put the pairs in the order of one of their members, those that are equal as they were: a counting sort. */
-static void sort(const struct found_pair *from, size_t n, int by_j, uint32_t *next, size_t groups,
-                 struct found_pair *to) {
+static void sort(const struct atom_pair *from, size_t n, int by_j, uint32_t *next, size_t groups,
+                 struct atom_pair *to) {
     memset(next, 0, (groups + 1) * sizeof *next);
     for (size_t k = 0; k < n; k++) {
         next[(by_j ? from[k].j : from[k].i) + 1]++;
@@ -154,8 +154,8 @@ static void sort(const struct found_pair *from, size_t n, int by_j, uint32_t *ne
     }
 }
 
-int pairs_sort(struct scratch *scratch, struct found_pair *pairs, size_t n, size_t n_i, size_t n_j,
-               struct found_pair *other) {
+int pairs_sort(struct scratch *scratch, struct atom_pair *pairs, size_t n, size_t n_i, size_t n_j,
+               struct atom_pair *other) {
     const size_t groups = n_i > n_j ? n_i : n_j;
     uint32_t *next = scratch_take(scratch, SCRATCH_STARTS, (groups + 2) * sizeof *next);
     if (next == NULL) {

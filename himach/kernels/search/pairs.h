@@ -17,7 +17,7 @@ struct pair_search {
     float *placed_b;
     const int32_t *candidates; /* atoms of `a` that may have neighbours in `b` */
     size_t n_candidates;
-    uint32_t *slots; /* what was found around one atom: slots of the cell list, */
+    uint32_t *slots; /* the neighbours of one atom: slots of the cell list, */
     float *squares;  /* and their squared distances in single precision */
 };
 
@@ -31,9 +31,9 @@ size_t pairs_around(const struct pair_search *search, size_t atom);
 /* The same for pairs in one group: what comes after this slot of row (y, z), so that each pair is found once. */
 size_t pairs_after(const struct pair_search *search, uint32_t slot, int y, int z);
 
-/* The squared distance, by the metric, of the atom to the k-th of what was found around it. */
+/* The squared distance, by the metric, of the atom to the k-th of the neighbours of it. */
 double pairs_square(const struct pair_search *search, size_t atom, size_t k);
 
 /* Put n pairs, i < n_i and j < n_j, in the order of i and j; `other` is room for as many. */
-int pairs_sort(struct scratch *scratch, struct found_pair *pairs, size_t n, size_t n_i, size_t n_j,
-               struct found_pair *other);
+int pairs_sort(struct scratch *scratch, struct atom_pair *pairs, size_t n, size_t n_i, size_t n_j,
+               struct atom_pair *other);

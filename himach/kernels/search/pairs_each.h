@@ -4,7 +4,7 @@
 
 #include "search/pairs.h"
 
-/* What is done with the n neighbours that were found around an atom; anything but SEARCH_OK ends the search. */
+/* What is done with the n neighbours that were matches around an atom; anything but SEARCH_OK ends the search. */
 typedef int pairs_visit(void *to, const struct pair_search *search, size_t atom, size_t n);
 
 INLINE int pairs_each_of_two(const struct pair_search *search, pairs_visit *visit, void *to) {

@@ -20,28 +20,28 @@ cdef extern from "search/search.h":
         SEARCH_OK
         SEARCH_NO_MEMORY
         SEARCH_NOT_FINITE
-    struct found_pair:
+    struct atom_pair:
         pass
     int search_neighbors(scratch *memory, const lattice *cell, group a, const group *b, double cutoff,
-                         const found_pair **found, size_t *n_found) nogil
+                         const atom_pair **matches, size_t *n_matches) nogil
     int search_contacts(scratch *memory, const lattice *cell, group a, const int64_t *groups_a, size_t n_a,
                         const group *b, const int64_t *groups_b, size_t n_b, double cutoff, int distances,
-                        const found_pair **found, size_t *n_found) nogil
-    void search_write(const found_pair *found, size_t n, int64_t *indices, double *distances) nogil
+                        const atom_pair **matches, size_t *n_matches) nogil
+    void search_write(const atom_pair *matches, size_t n, int64_t *indices, double *distances) nogil
     int search_histogram(scratch *memory, const lattice *cell, group a, const group *b, const int64_t *groups_a,
                          const int64_t *groups_b, const double *edges, size_t bins, int64_t *counts) nogil
     int search_within(scratch *memory, const lattice *cell, group atoms, group others, double cutoff,
-                      const int64_t **found, size_t *n_found) nogil
+                      const int64_t **matches, size_t *n_matches) nogil
 
 
 cdef tuple check_groups(groups, Py_ssize_t n):
     """Return groups as int64 (n,) and the number of groups."""
     if groups is None:
         raise UsageError("groups must have the number of each position's group, and are None")
-    found = as_groups(groups, n)
-    if found[1] > MAX_ATOMS:
-        raise UsageError(f"groups are numbered up to {found[1] - 1}; more than {MAX_ATOMS} are too many")
-    return found
+    matches = as_groups(groups, n)
+    if matches[1] > MAX_ATOMS:
+        raise UsageError(f"groups are numbered up to {matches[1] - 1}; more than {MAX_ATOMS} are too many")
+    return matches
 
 
 cdef class Search:
@@ -80,7 +80,7 @@ cdef class Search:
         spare.append(self.scratch)
         return 0
 
-    cdef object pairs(self, int status, const found_pair *found, size_t n, bint return_distances):
+    cdef object pairs(self, int status, const atom_pair *matches, size_t n, bint return_distances):
         """Return what was found, without distances unless these are requested."""
         cdef int64_t[:, ::1] indices
         cdef double[::1] lengths
@@ -93,7 +93,7 @@ cdef class Search:
             if return_distances:
                 to = &lengths[0]
             with nogil:
-                search_write(found, n, &indices[0, 0], to)
+                search_write(matches, n, &indices[0, 0], to)
         self.done()
         return (pairs, distances) if return_distances else pairs
 
@@ -138,17 +138,17 @@ def within(positions, others, cutoff, box=None):
     if others is None:
         raise UsageError("others must be real numbers, not None")
     cdef Search search = Search(positions, others, cutoff, box)
-    cdef const int64_t *found = NULL
+    cdef const int64_t *matches = NULL
     cdef size_t n = 0
     cdef int status
     cdef int64_t[::1] view
     with nogil:
-        status = search_within(search.memory, &search.cell, search.a, search.b, search.cutoff, &found, &n)
+        status = search_within(search.memory, &search.cell, search.a, search.b, search.cutoff, &matches, &n)
     search.check(status)
     near = np.empty(n, dtype=np.int64)
     if n:
         view = near
-        memcpy(&view[0], found, n * sizeof(int64_t))
+        memcpy(&view[0], matches, n * sizeof(int64_t))
     search.done()
     return near
 
@@ -195,12 +195,12 @@ def neighbors(positions, others, cutoff, box=None, bint return_distances=True):
     (array([[0, 1]]), array([2.]))
     """
     cdef Search search = Search(positions, others, cutoff, box)
-    cdef const found_pair *found = NULL
+    cdef const atom_pair *matches = NULL
     cdef size_t n = 0
     cdef int status
     with nogil:
-        status = search_neighbors(search.memory, &search.cell, search.a, search.second, search.cutoff, &found, &n)
-    return search.pairs(status, found, n, return_distances)
+        status = search_neighbors(search.memory, &search.cell, search.a, search.second, search.cutoff, &matches, &n)
+    return search.pairs(status, matches, n, return_distances)
 
 
 def contacts(positions, groups, others, other_groups, cutoff, box=None, bint return_distances=True):
@@ -257,14 +257,14 @@ def contacts(positions, groups, others, other_groups, cutoff, box=None, bint ret
         numbers_b, n_b = check_groups(other_groups, search.b.n)
     elif other_groups is not None:
         raise UsageError("other_groups are of others, and there are none")
-    cdef const found_pair *found = NULL
+    cdef const atom_pair *matches = NULL
     cdef size_t n = 0
     cdef int status = SEARCH_OK
     if numbers_a.shape[0] and numbers_b.shape[0]:
         with nogil:
             status = search_contacts(search.memory, &search.cell, search.a, &numbers_a[0], n_a, search.second,
-                                     &numbers_b[0], n_b, search.cutoff, return_distances, &found, &n)
-    return search.pairs(status, found, n, return_distances)
+                                     &numbers_b[0], n_b, search.cutoff, return_distances, &matches, &n)
+    return search.pairs(status, matches, n, return_distances)
 
 
 def histogram(positions, others, cutoff, bins, box=None, groups=None, other_groups=None):

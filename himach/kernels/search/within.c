@@ -79,8 +79,8 @@ INLINE void place_some(const struct cell_list *cells, struct looks *looks, size_
 }
 
 CLONES static size_t look_at_all(const struct metric *metric, const struct cell_list *cells, struct group group,
-                                 const float *targets, const int32_t *candidates, size_t n, int64_t *found) {
-    size_t n_found = 0;
+                                 const float *targets, const int32_t *candidates, size_t n, int64_t *matches) {
+    size_t n_matches = 0;
     struct looks looks;
     for (size_t first = 0; first < n; first += AT_ONCE, candidates += AT_ONCE) {
         const size_t some = n - first < AT_ONCE ? n - first : AT_ONCE;
@@ -98,15 +98,15 @@ CLONES static size_t look_at_all(const struct metric *metric, const struct cell_
             if (nearness == NEAR ||
                 (nearness == UNCERTAIN &&
                  is_within(metric, cells, &window, position, &group.positions[3 * (size_t)candidates[i]], targets))) {
-                found[n_found++] = candidates[i];
+                matches[n_matches++] = candidates[i];
             }
         }
     }
-    return n_found;
+    return n_matches;
 }
 
 static int by_cells(struct scratch *scratch, const struct metric *metric, const struct grid *grid, struct group group,
-                    struct group others, int64_t *found, size_t *n_found) {
+                    struct group others, int64_t *matches, size_t *n_matches) {
     struct cell_list cells;
     const int32_t *candidates;
     size_t n;
@@ -114,13 +114,13 @@ static int by_cells(struct scratch *scratch, const struct metric *metric, const 
         cell_list_set(&cells, scratch, grid, others, 1) != 0) {
         return SEARCH_NO_MEMORY;
     }
-    *n_found = look_at_all(metric, &cells, group, others.positions, candidates, n, found);
+    *n_matches = look_at_all(metric, &cells, group, others.positions, candidates, n, matches);
     return SEARCH_OK;
 }
 
 /* Every pair, for cutoffs beyond the box and coordinates far out. */
 static int by_pairs(struct scratch *scratch, const struct metric *metric, struct group group, struct group others,
-                    int64_t *found, size_t *n_found) {
+                    int64_t *matches, size_t *n_matches) {
     float *a = scratch_take(scratch, SCRATCH_PLACED_A, 3 * group.n * sizeof *a);
     float *b = scratch_take(scratch, SCRATCH_PLACED_B, 3 * others.n * sizeof *b);
     if (a == NULL || b == NULL) {
@@ -128,11 +128,11 @@ static int by_pairs(struct scratch *scratch, const struct metric *metric, struct
     }
     metric_place_all(metric, group, a);
     metric_place_all(metric, others, b);
-    *n_found = 0;
+    *n_matches = 0;
     for (size_t i = 0; i < group.n; i++) {
         for (size_t j = 0; j < others.n; j++) {
             if (metric_square(metric, &a[3 * i], &b[3 * j]) <= metric->limit) {
-                found[(*n_found)++] = (int64_t)i;
+                matches[(*n_matches)++] = (int64_t)i;
                 break;
             }
         }
@@ -141,9 +141,9 @@ static int by_pairs(struct scratch *scratch, const struct metric *metric, struct
 }
 
 int search_within(struct scratch *scratch, const struct lattice *lattice, struct group group, struct group others,
-                  double cutoff, const int64_t **found, size_t *n_found) {
-    *n_found = 0;
-    *found = NULL;
+                  double cutoff, const int64_t **matches, size_t *n_matches) {
+    *n_matches = 0;
+    *matches = NULL;
     if (group.n == 0 || others.n == 0) {
         return SEARCH_OK;
     }
@@ -158,12 +158,12 @@ int search_within(struct scratch *scratch, const struct lattice *lattice, struct
     if (to == NULL) {
         return SEARCH_NO_MEMORY;
     }
-    *found = to;
+    *matches = to;
     const struct metric metric = metric_choose(lattice, others, &group, &extent, cutoff);
     struct grid grid;
     /* An image within the cutoff is one that the metric looks at as long as the cutoff is no longer than the box. */
     if (grid_set(&grid, &metric, &targets, extent.size, 0, 1.0)) {
-        return by_cells(scratch, &metric, &grid, group, others, to, n_found);
+        return by_cells(scratch, &metric, &grid, group, others, to, n_matches);
     }
-    return by_pairs(scratch, &metric, group, others, to, n_found);
+    return by_pairs(scratch, &metric, group, others, to, n_matches);
 }

@@ -23,7 +23,7 @@ cdef extern from "surface/sasa.h":
         pass
     sphere *sphere_new(size_t n) nogil
     void sphere_free(sphere *points) nogil
-    int sasa_count(scratch *memory, const lattice *cell, group atoms, const double *radii, const uint8_t *wanted,
+    int sasa_count(scratch *memory, const lattice *cell, group atoms, const double *radii, const uint8_t *selected,
                    const sphere *points, int64_t *counts) nogil
 
 
@@ -51,12 +51,12 @@ MOST_POINTS = 100_000
 cdef Sphere take_sphere(points):
     if not isinstance(points, Integral) or not 0 < points <= MOST_POINTS:
         raise UsageError(f"points must be a whole number from 1 to {MOST_POINTS:,}, not {points!r}")
-    found = spheres.get(points)
-    if found is None:
+    sphere = spheres.get(points)
+    if sphere is None:
         if len(spheres) >= MOST_SPHERES:
             spheres.clear()
-        found = spheres[points] = Sphere(points)
-    return found
+        sphere = spheres[points] = Sphere(points)
+    return sphere
 
 
 def sasa(positions, radii, probe=1.4, points=960, box=None, atoms=None):
@@ -118,17 +118,17 @@ def sasa(positions, radii, probe=1.4, points=960, box=None, atoms=None):
         return counts.astype(np.float64)
     cdef int64_t[::1] to = counts
     cdef const uint8_t[::1] flags
-    cdef const uint8_t *wanted = NULL
+    cdef const uint8_t *selected = NULL
     if chosen is not None:
         flagged = np.zeros(n, dtype=np.uint8)
         flagged[chosen] = 1
         flags = flagged
-        wanted = &flags[0]
+        selected = &flags[0]
     cdef group all_atoms = group_of(kept)
     cdef int status
     cdef Scratch memory = take_scratch()
     with nogil:
-        status = sasa_count(&memory.memory, &cell, all_atoms, &reach[0], wanted, on_sphere.points, &to[0])
+        status = sasa_count(&memory.memory, &cell, all_atoms, &reach[0], selected, on_sphere.points, &to[0])
     spare.append(memory)
     if status == SASA_NO_MEMORY:
         raise MemoryError

@@ -219,7 +219,7 @@ def test_xtc_is_decoded_up_to_the_last_atom_and_kept_whole(tmp_path, place, monk
     assert len(complete["rows"]) == N_FRAMES
 
 
-def test_only_the_blocks_of_asked_atoms_are_read(place):
+def test_only_the_blocks_of_requested_atoms_are_read(place):
     topology, trajectory = FORMATS["XTC"]
     results = {}
     for analysis in (Centre(), Asking(), Asking(first=3, last=3)):

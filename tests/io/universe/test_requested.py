@@ -1,4 +1,4 @@
-"""Vectors of which only some atoms were asked for, against plain arrays."""
+"""Vectors of which only some atoms were requested, against plain arrays."""
 
 import re
 
@@ -13,8 +13,8 @@ from support.io_samples import FORMATS
 from himach.errors import AnalysisError
 from himach.frame import RawFrame
 from himach.io.trajectories.origin import open_origin
-from himach.io.universe.asked import AskedVectors
 from himach.io.universe.gather import copy_rows, gather
+from himach.io.universe.requested import RequestedVectors
 from himach.io.universe.topology import load_topology
 from himach.io.universe.view import View
 
@@ -31,9 +31,9 @@ def refuse(atom):
     raise Refused(atom)
 
 
-def vectors_of(asked: np.ndarray) -> AskedVectors:
-    vectors = AskedVectors(asked, refuse)
-    vectors.vectors = np.arange(3 * len(asked), dtype=np.float32).reshape(-1, 3)
+def vectors_of(requested: np.ndarray) -> RequestedVectors:
+    vectors = RequestedVectors(requested, refuse)
+    vectors.vectors = np.arange(3 * len(requested), dtype=np.float32).reshape(-1, 3)
     return vectors
 
 
@@ -52,9 +52,9 @@ ROWS = st.one_of(
 KEYS = st.one_of(ROWS, st.tuples(ROWS, st.one_of(st.integers(0, 2), st.slices(3))), ROWS.map(lambda rows: (rows,)))
 
 
-@given(asked=st.lists(st.booleans(), min_size=N, max_size=N).map(np.array), key=KEYS)
-def test_any_index_is_an_arrays_or_refused_for_the_first_atom_not_asked_for(asked, key):
-    vectors = vectors_of(asked)
+@given(requested=st.lists(st.booleans(), min_size=N, max_size=N).map(np.array), key=KEYS)
+def test_any_index_is_an_arrays_or_refused_for_the_first_atom_not_asked_for(requested, key):
+    vectors = vectors_of(requested)
     rows = key[0] if isinstance(key, tuple) else key
     try:
         chosen = np.atleast_1d(np.arange(N)[rows]).ravel()
@@ -63,7 +63,7 @@ def test_any_index_is_an_arrays_or_refused_for_the_first_atom_not_asked_for(aske
             vectors[key]
         return
     plain = vectors.vectors.copy()
-    if asked[chosen].all():
+    if requested[chosen].all():
         np.testing.assert_array_equal(vectors[key], plain[key])
         assert np.shape(vectors[key]) == np.shape(plain[key])
         assert vectors[key].dtype == np.float32
@@ -71,7 +71,7 @@ def test_any_index_is_an_arrays_or_refused_for_the_first_atom_not_asked_for(aske
         plain[key] = 7
         np.testing.assert_array_equal(vectors.vectors, plain)
         return
-    first = int(chosen[~asked[chosen]][0])
+    first = int(chosen[~requested[chosen]][0])
     for access in (lambda: vectors[key], lambda: vectors.__setitem__(key, 7)):
         with pytest.raises(Refused) as caught:
             access()
@@ -91,7 +91,7 @@ def test_an_index_array_that_changes_is_checked_anew():
 def test_what_needs_every_atom_is_refused():
     vectors = vectors_of(np.arange(N) < 3)
     assert (vectors.shape, vectors.dtype, vectors.ndim, len(vectors)) == ((N, 3), np.float32, 2, N)
-    assert repr(vectors) == "AskedVectors(3 of 12 atoms)"
+    assert repr(vectors) == "RequestedVectors(3 of 12 atoms)"
     for use in (
         lambda: np.asarray(vectors),
         lambda: np.array(vectors),
@@ -113,14 +113,14 @@ def test_what_needs_every_atom_is_refused():
 
 
 def test_rows_refuse_what_does_not_fit():
-    vectors, asked, index = np.zeros((N, 3), np.float32), np.ones(N, bool), np.arange(3)
+    vectors, requested, index = np.zeros((N, 3), np.float32), np.ones(N, bool), np.arange(3)
     for bad in (
-        (vectors.astype(float), asked, index),
-        (vectors[:, :2].copy(), asked, index),
-        (vectors[:5], asked, index),
-        (vectors, asked.astype(int), index),
-        (vectors, asked, index.astype(np.int32)),
-        (vectors, asked, np.arange(6)[::2]),
+        (vectors.astype(float), requested, index),
+        (vectors[:, :2].copy(), requested, index),
+        (vectors[:5], requested, index),
+        (vectors, requested.astype(int), index),
+        (vectors, requested, index.astype(np.int32)),
+        (vectors, requested, np.arange(6)[::2]),
     ):
         with pytest.raises(ValueError, match="must be"):
             gather(*bad)
@@ -138,14 +138,14 @@ def opened():
 
 
 def only(raw: RawFrame, atoms: np.ndarray) -> RawFrame:
-    """Return the frame as a store gives it: what was not asked for is rubbish."""
+    """Return the frame as a store gives it: what was not requested for is rubbish."""
     positions = np.full_like(raw.positions, np.nan)
     positions[atoms] = raw.positions[atoms]
     return RawFrame(raw.number, raw.time, positions, raw.box)
 
 
 @pytest.mark.parametrize("copy", [False, True])
-def test_groups_of_asked_atoms_are_those_of_mdanalysis(opened, copy):
+def test_groups_of_requested_atoms_are_those_of_mdanalysis(opened, copy):
     origin, _, theirs = opened
     view = new_view(opened, copy=copy)
     ours = [view.universe.select_atoms("name CA and resid 1:50", updating=u) for u in (0, 1)]

@@ -1,4 +1,4 @@
-"""Vectors restricted to requested atoms: `AskedVectors`, and `asked_atoms()`, the mask of what atoms() returns.
+"""Vectors restricted to requested atoms: `RequestedVectors`, and `requested_atoms()`, the mask of what atoms() returns.
 
 An analysis with atoms() gets frames in which only the rows of those atoms are certain to be filled. So its
 `frame.positions`, and the positions of its Universe, give these rows and refuse others by an error that names an atom.
@@ -24,8 +24,8 @@ Indices = npt.NDArray[np.int64]
 Asked = npt.NDArray[np.bool_]
 
 
-class AskedVectors(NDArrayOperatorsMixin):
-    """Positions, velocities or forces of all atoms; only the rows that were asked for can be had.
+class RequestedVectors(NDArrayOperatorsMixin):
+    """Positions, velocities or forces of all atoms; only the rows that were requested can be read.
 
     ``vectors[i]``, ``vectors[a:b]``, ``vectors[indices]`` and ``vectors[mask]`` give plain float32 arrays, as an array
     would: views for a number and a slice, copies for indices and masks. ``vectors[indices] = values`` writes. A second
@@ -33,44 +33,44 @@ class AskedVectors(NDArrayOperatorsMixin):
 
     Parameters
     ----------
-    asked
-        bool (n_atoms,): the atoms that were asked for.
+    requested
+        bool (n_atoms,): the requested atoms.
     refuse
         Raises the error for an atom that was not, or, given None, for what needs all of them.
 
     Attributes
     ----------
-    asked, refuse
+    requested, refuse
         As given.
     vectors
         The array itself, float32 (n_atoms, 3), C-contiguous; whoever binds a frame sets it.
     """
 
-    __slots__ = ("asked", "refuse", "vectors")
+    __slots__ = ("refuse", "requested", "vectors")
     __hash__ = None  # type: ignore[assignment]
 
     dtype = np.dtype(np.float32)
     ndim = 2
 
-    def __init__(self, asked: Asked, refuse: Callable[[int | None], NoReturn]) -> None:
-        self.asked = asked
+    def __init__(self, requested: Asked, refuse: Callable[[int | None], NoReturn]) -> None:
+        self.requested = requested
         self.refuse = refuse
         self.vectors: Vectors = np.empty((0, 3), dtype=np.float32)
 
     @property
     def shape(self) -> tuple[int, int]:
         """(n_atoms, 3)."""
-        return (len(self.asked), 3)
+        return (len(self.requested), 3)
 
     def __len__(self) -> int:
-        return len(self.asked)
+        return len(self.requested)
 
     def __repr__(self) -> str:
-        return f"AskedVectors({np.count_nonzero(self.asked)} of {len(self.asked)} atoms)"
+        return f"RequestedVectors({np.count_nonzero(self.requested)} of {len(self.requested)} atoms)"
 
     def __getitem__(self, key: Any) -> Any:
         if type(key) is np.ndarray and key.dtype == np.int64 and key.ndim == 1 and key.flags.c_contiguous:
-            rows = gather(self.vectors, self.asked, key)
+            rows = gather(self.vectors, self.requested, key)
             if isinstance(rows, np.ndarray):
                 return rows
         self._check(key)
@@ -85,9 +85,9 @@ class AskedVectors(NDArrayOperatorsMixin):
         rows = key[0] if isinstance(key, tuple) and key else key
         if rows is None or rows is Ellipsis or (isinstance(key, tuple) and len(key) > 2):
             self.refuse(None)
-        if not np.all(self.asked[rows]):
+        if not np.all(self.requested[rows]):
             chosen = np.arange(len(self))[rows].ravel()
-            self.refuse(int(chosen[~self.asked[chosen]][0]))
+            self.refuse(int(chosen[~self.requested[chosen]][0]))
 
     def _refuse_all(self, *args: Any, **keywords: Any) -> NoReturn:
         self.refuse(None)
@@ -100,11 +100,11 @@ class AskedVectors(NDArrayOperatorsMixin):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
-def asked_atoms(groups: Any, universe: Universe, label: str) -> Asked:
+def requested_atoms(groups: Any, universe: Universe, label: str) -> Asked:
     """Return the mask of the atoms that an analysis's atoms() requests, bool (n_atoms,)."""
     from MDAnalysis.core.groups import GroupBase, UpdatingAtomGroup
 
-    asked = np.zeros(len(universe.atoms), dtype=bool)
+    requested = np.zeros(len(universe.atoms), dtype=bool)
     several = [groups] if isinstance(groups, GroupBase) or not isinstance(groups, Iterable) else list(groups)
     for group in several:
         if not isinstance(group, GroupBase):
@@ -121,8 +121,8 @@ def asked_atoms(groups: Any, universe: Universe, label: str) -> Asked:
             raise AnalysisError(
                 f"atoms() of {label} returned a group of another Universe; select it from the one that it gets"
             )
-        asked[group.atoms.ix] = True
-    return asked
+        requested[group.atoms.ix] = True
+    return requested
 
 
 def _describe(value: Any) -> str:
