@@ -345,7 +345,7 @@ typedef struct bodhi_push_options {
 typedef struct bodhi_push_facts {
     int64_t acknowledged; /* frames that servers keep */
     int64_t in_flight;    /* frames sent and not acknowledged */
-    int64_t given_again;  /* frames given to a server once more, after another lost or refused them */
+    int64_t given_again;  /* frames sent once more: a server was lost, was late or refused them */
     int64_t servers_up;   /* servers that answer now */
 } bodhi_push_facts;
 

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import secrets
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -36,7 +35,7 @@ PROCESSES = multiprocessing.get_context("fork")
 
 
 def reading(frames: int, repeats: int, directory: Path | None) -> None:
-    """Read packed frames of AdK, all atoms and some, with and without MACs; print the shares of a bare copy.
+    """Read packed frames of AdK, all atoms and some; print the shares of a bare copy.
 
     The bar is for records that are received and checked, packed as they lie, beside a bare copy of as many bytes, which
     come from as much memory. Unpacking them to positions, which himach.run() does, is told beside it.
@@ -47,29 +46,24 @@ def reading(frames: int, repeats: int, directory: Path | None) -> None:
         n_atoms = next(iter(dataset.read([0]))).positions.shape[0]  # type: ignore[union-attr]
         third = np.arange(n_atoms // 3, 2 * n_atoms // 3)
         numbers = np.arange(frames)
-        with _server(place) as (open_plain, open_sealed, server), _sender() as (copy, sender):
-            plain, sealed = Client("beside", os.geteuid(), 60.0, connected=open_plain()), open_sealed()
-            clients = {"without MACs": (plain, "70 %"), "with MACs": (sealed, "50 %")}
-            for client, _ in clients.values():
-                client.open("/bench")
+        with _server(place) as (client, server), _sender() as (copy, sender):
+            client.open("/bench")
             for what, atoms in (("all atoms", None), ("a third of the atoms", third)):
-                nbytes = _read(plain, numbers, atoms, unpack=False)
+                nbytes = _read(client, numbers, atoms, unpack=False)
                 copy(nbytes)  # the sender makes them
-                ways: dict[str, tuple[Callable[[], object], int]] = {"bare": (partial(copy, nbytes), sender)}
-                for way, (client, _) in clients.items():
-                    ways[way] = (partial(_read, client, numbers, atoms, unpack=False), server)
-                    ways[f"{way}, unpacked"] = (partial(_read, client, numbers, atoms, unpack=True), server)
+                ways: dict[str, tuple[Callable[[], object], int]] = {
+                    "bare": (partial(copy, nbytes), sender),
+                    "packed": (partial(_read, client, numbers, atoms, unpack=False), server),
+                    "unpacked": (partial(_read, client, numbers, atoms, unpack=True), server),
+                }
                 wall = call_in_turn({way: work for way, (work, _) in ways.items()}, repeats)
                 busy = {way: median(_busy(work, other) for _ in range(repeats)) for way, (work, other) in ways.items()}
-                bare, spent = wall["bare"], busy["bare"]
-                for way, (_, bar) in clients.items():
-                    rate = nbytes / wall[way] / 1e9
-                    report(f"from a server, {what}, {way} ({rate:.2f} GB/s)", f"{bare / wall[way]:.0%}", bar)
-                    report("... by the processor time of both sides", f"{spent / busy[way]:.0%}")
-                    report("... unpacked, too", f"{bare / wall[f'{way}, unpacked']:.0%}")
-                    report("... by the processor time of both sides", f"{spent / busy[f'{way}, unpacked']:.0%}")
-            plain.close()
-            sealed.close()
+                rate = nbytes / wall["packed"] / 1e9
+                report(f"from a server, {what} ({rate:.2f} GB/s)", f"{wall['bare'] / wall['packed']:.0%}", "50 %")
+                report("... by the processor time of both sides", f"{busy['bare'] / busy['packed']:.0%}")
+                report("... unpacked, too", f"{wall['bare'] / wall['unpacked']:.0%}")
+                report("... by the processor time of both sides", f"{busy['bare'] / busy['unpacked']:.0%}")
+            client.close()
 
 
 def _busy(work: Callable[[], object], other: int) -> float:
@@ -98,41 +92,27 @@ def _read(client: Client, numbers: npt.NDArray[np.int64], atoms: npt.NDArray[np.
 
 
 @contextmanager
-def _server(place: Path) -> Iterator[tuple[Callable[[], int], Callable[[], Client], int]]:
-    """Run a server that takes connections as they come, and those that have the key; give what connects in each way.
+def _server(place: Path) -> Iterator[tuple[Client, int]]:
+    """Run a server that takes connections of those that have the key; give one.
 
     It is a child of this process, so that the system gives both their time alike.
     """
     make_key(place / "key")
-    plainly, sealed = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
-    child = PROCESSES.Process(target=_serve, args=(place, plainly, sealed), daemon=True)
+    listener = socket.create_server(("127.0.0.1", 0))
+    child = PROCESSES.Process(target=_serve, args=(place, listener), daemon=True)
     child.start()
-    server = Server.from_address("{}:{}".format(*sealed.getsockname()), place / "key")
-
-    def plain() -> int:
-        connected = socket.create_connection(plainly.getsockname())
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connected.setblocking(False)
-        return connected.detach()
-
     try:
         assert child.pid is not None
-        yield plain, partial(server.dial, 60.0), child.pid
+        yield Server.from_address("{}:{}".format(*listener.getsockname()), place / "key").dial(60.0), child.pid
     finally:
         child.kill()
         child.join()
 
 
-def _serve(place: Path, plainly: socket.socket, sealed: socket.socket) -> None:
-    """Serve a store to whoever connects, with nobody on the way, and to those who have the key."""
+def _serve(place: Path, listener: socket.socket) -> None:
+    """Serve a store to those who have the key."""
     handle = bodhi.ServerHandle(os.fsencode(place / "store"), -1)
-
-    def accept() -> None:
-        while True:
-            handle.admit(plainly.accept()[0].detach())
-
-    threading.Thread(target=accept, daemon=True).start()
-    AdmissionListener(sealed, read_key(place / "key"), handle.admit).start()
+    AdmissionListener(listener, read_key(place / "key"), handle.admit).start()
     handle.run()
 
 

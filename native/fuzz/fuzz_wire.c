@@ -14,8 +14,8 @@
 
 enum { MAX_FRAME = 1 << 16 };
 
-/* The longest body of any other verb: bytes of segments, behind their lengths. */
-enum { MAX_BODY = WIRE_MAX_TAKEN + 4 * WIRE_MAX_EXTENTS };
+/* The longest body of any other verb. */
+enum { MAX_BODY = WIRE_MAX_ANSWER };
 
 /* What a parse has seen: how many messages, their verbs and lengths mixed, and how it ended. */
 typedef struct {
@@ -41,11 +41,10 @@ static uint64_t look_at(wire_parser *parser) {
             }
         }
     }
-    for (uint32_t at = 0; parser->verb == WIRE_PLACES && at + WIRE_PLACE_BYTES <= parser->size;
-         at += WIRE_PLACE_BYTES) {
-        wire_place place;
-        memcpy(&place, parser->body + at, sizeof place);
-        sum += place.offset + place.length;
+    if (parser->verb == WIRE_ANSWER) {
+        wire_answer answer;
+        memcpy(&answer, parser->body, sizeof answer);
+        sum += answer.count + (uint32_t)answer.status;
     }
     for (uint32_t at = 0; parser->verb == WIRE_TAKE && at + WIRE_EXTENT_BYTES <= parser->size;
          at += WIRE_EXTENT_BYTES) {

@@ -21,7 +21,6 @@ struct dialling {
     int status;
     char message[512];
     wire_link link;
-    unsigned char *kept;
     atomic_bool has_ended, abandoned;
     atomic_int holders; /* the thread, and who has begun it */
 };
@@ -40,29 +39,8 @@ static void let_go(dialling *d) {
     link_close(&d->link);
     io_drop(d->ended);
     free(d->request.address);
-    free(d->request.asked);
-    free(d->kept);
     explicit_bzero(d->request.key, sizeof d->request.key);
     free(d);
-}
-
-/* Ask which of the frames sent to it before a server has. */
-static int ask_what_it_has(dialling *d, int64_t deadline) {
-    const dial_request *r = &d->request;
-    wire_part part = {r->asked, r->n_asked * WIRE_KEEP_BYTES};
-    int status = link_ask(&d->link, WIRE_KEEP, &part, 1, WIRE_KEPT, deadline);
-    if (status != BODHI_OK) {
-        return status;
-    }
-    if (d->link.in.size != r->n_asked || d->link.in.body == NULL) {
-        return bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: an answer that does not fit the question", r->address);
-    }
-    d->kept = malloc(r->n_asked);
-    if (d->kept == NULL) {
-        return bodhi_fail_memory();
-    }
-    memcpy(d->kept, d->link.in.body, r->n_asked);
-    return BODHI_OK;
 }
 
 static int connect_link(dialling *d) {
@@ -72,10 +50,7 @@ static int connect_link(dialling *d) {
     int status = link_dial(&d->link, r->address, geteuid(), key, r->key_bytes, deadline);
     if (status == BODHI_OK) {
         status = link_open(&d->link, r->open.flags, r->open.token, r->open.name, r->open.generation,
-                           r->open.generation_bytes, r->open.identity, deadline);
-    }
-    if (status == BODHI_OK && r->n_asked > 0) {
-        status = ask_what_it_has(d, deadline);
+                           r->open.generation_bytes, r->open.identity, NULL, deadline);
     }
     return status;
 }
@@ -113,7 +88,6 @@ static bool start(dialling *d) {
 dialling *dial_begin(const dial_request *request) {
     dialling *d = calloc(1, sizeof *d);
     if (d == NULL) {
-        free(request->asked);
         return NULL;
     }
     d->request = *request;
@@ -138,13 +112,11 @@ bool dial_has_ended(const dialling *d) {
     return atomic_load(&d->has_ended);
 }
 
-int dial_end(dialling *d, wire_link *link, unsigned char **kept) {
+int dial_end(dialling *d, wire_link *link) {
     int status = d->status;
     *link = d->link;
     link->address = d->address;
-    *kept = d->kept;
     d->link = (wire_link){.fd = -1};
-    d->kept = NULL;
     if (status != BODHI_OK) {
         status = bodhi_fail(status, "%s", d->message);
     }

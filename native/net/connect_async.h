@@ -6,14 +6,12 @@
 
 typedef struct dialling dialling;
 
-/* What is copied but for the address, which outlives the link, and `asked`, which is taken over (malloc's). */
+/* What is copied but for the address, which outlives the link. */
 typedef struct {
     char *address;
     uint8_t key[KEY_MOST];
     size_t key_bytes; /* 0: none */
     wire_open open;
-    unsigned char *asked; /* questions as in a KEEP */
-    size_t n_asked;
     int64_t timeout_ms; /* for all of it */
 } dial_request;
 
@@ -24,8 +22,8 @@ dialling *dial_begin(const dial_request *request);
 int dial_descriptor(const dialling *d);
 bool dial_has_ended(const dialling *d);
 
-/* Take the link and an answer as in KEPT (NULL: none), to be freed. Errors: as link_dial and link_open. */
-BODHI_CHECKED int dial_end(dialling *d, wire_link *link, unsigned char **kept);
+/* Take the link. Errors: as link_dial and link_open. */
+BODHI_CHECKED int dial_end(dialling *d, wire_link *link);
 
 /* Nobody wants it any more: it ends by itself, soon. */
 void dial_abandon(dialling *d);

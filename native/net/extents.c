@@ -70,16 +70,16 @@ static int ask(wire_link *link, int64_t timeout_ms, const segment_key *segments,
 
 /* Take what came for a request. False: it does not fit. */
 static bool take(const wire_link *link, const request *q) {
-    const unsigned char *body = link->in.body;
+    const unsigned char *body = link->records;
     size_t at = 4 * q->n;
-    if (link->in.size < at) {
+    if (link->count != q->n || link->n_bytes < at) {
         return false;
     }
     for (size_t i = 0; i < q->n; i++) {
         fetched *of = q->parts[i].of;
         uint32_t got = get32(body + 4 * i);
         uint32_t bytes = got == WIRE_GONE ? 0 : got;
-        if (bytes > q->parts[i].size || bytes > link->in.size - at) {
+        if (bytes > q->parts[i].size || bytes > link->n_bytes - at) {
             return false;
         }
         if (bytes > 0) {
@@ -90,7 +90,7 @@ static bool take(const wire_link *link, const request *q) {
         }
         at += bytes;
     }
-    return at == link->in.size;
+    return at == link->n_bytes;
 }
 
 static int exchange(wire_link *link, int64_t timeout_ms, const segment_key *segments, const uint8_t *kinds, cursor *c,
@@ -105,7 +105,7 @@ static int exchange(wire_link *link, int64_t timeout_ms, const segment_key *segm
             status = ask(link, timeout_ms, segments, kinds, q);
             continue;
         }
-        status = link_answer(link, WIRE_TAKEN, now_ms() + timeout_ms);
+        status = link_answer(link, WIRE_TAKE, now_ms() + timeout_ms);
         if (status == BODHI_OK && !take(link, &ring[received++ % AHEAD])) {
             status = bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: bytes that were not asked for", link->address);
         }

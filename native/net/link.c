@@ -379,6 +379,19 @@ static ssize_t receive_some(wire_link *link) {
     return got;
 }
 
+/* What the answer that was received says; its status is an error where it is negative. */
+static int take_answer(wire_link *link) {
+    wire_answer head;
+    memcpy(&head, link->in.body, sizeof head);
+    link->verb = head.verb;
+    link->count = head.count;
+    link->records = link->in.body + sizeof head;
+    link->n_bytes = link->in.size - sizeof head;
+    return head.status >= 0
+               ? BODHI_OK
+               : bodhi_fail(head.status, "%s: %.*s", link->address, (int)link->n_bytes, (const char *)link->records);
+}
+
 int link_receive(wire_link *link, int64_t deadline) {
     for (;;) {
         ssize_t got = receive_some(link);
@@ -396,7 +409,7 @@ int link_receive(wire_link *link, int64_t deadline) {
         }
         enum wire_result result = wire_took(&link->in, (size_t)got);
         if (result == WIRE_MESSAGE) {
-            return BODHI_OK;
+            return take_answer(link);
         }
         if (result != WIRE_MORE) {
             return bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: %s", link->address, wire_explain(result));
@@ -404,38 +417,38 @@ int link_receive(wire_link *link, int64_t deadline) {
     }
 }
 
-static int link_error(const wire_link *link) {
-    int status = (int)get32(link->in.body);
-    return bodhi_fail(status < 0 ? status : BODHI_ERROR_PROTOCOL, "%s: %.*s", link->address, (int)link->in.size - 4,
-                      (const char *)link->in.body + 4);
+int link_misfit(const wire_link *link) {
+    return bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: an answer that does not fit the question", link->address);
 }
 
-int link_answer(wire_link *link, enum wire_verb expected, int64_t deadline) {
+int link_answer(wire_link *link, enum wire_verb verb, int64_t deadline) {
     int status = link_receive(link, deadline);
     if (status == BODHI_END) {
         return unreachable(link, "no answer in time");
     }
-    if (status == BODHI_OK && link->in.verb == WIRE_ERROR) {
-        return link_error(link);
-    }
-    return status != BODHI_OK || link->in.verb == expected
-               ? status
-               : bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: an answer that does not fit the question", link->address);
+    return status == BODHI_OK && link->verb != verb ? link_misfit(link) : status;
 }
 
-int link_ask(wire_link *link, enum wire_verb verb, const wire_part *parts, int n, enum wire_verb expected,
-             int64_t deadline) {
+int link_ask(wire_link *link, enum wire_verb verb, const wire_part *parts, int n, int64_t deadline) {
     int sent = link_send_message(link, verb, parts, n, deadline);
     /* A server that refuses may say why and close before it has read the request. */
-    int status = link_answer(link, expected, deadline);
+    int status = link_answer(link, verb, deadline);
     return status == BODHI_OK ? sent : status;
 }
 
 int link_open(wire_link *link, uint32_t flags, const uint8_t token[WIRE_TOKEN], const char *name,
-              const void *generation, size_t generation_bytes, const char *identity, int64_t deadline) {
+              const void *generation, size_t generation_bytes, const char *identity, wire_opened *opened,
+              int64_t deadline) {
     wire_open_head head = {flags, (uint32_t)strlen(name), (uint32_t)generation_bytes, (uint32_t)strlen(identity), {0}};
     memcpy(head.token, token, sizeof head.token);
     wire_part parts[4] = {
         {&head, sizeof head}, {name, strlen(name)}, {generation, generation_bytes}, {identity, strlen(identity)}};
-    return link_ask(link, WIRE_OPEN, parts, 4, WIRE_OPENED, deadline);
+    int status = link_ask(link, WIRE_OPEN, parts, 4, deadline);
+    if (status == BODHI_OK && link->n_bytes != sizeof *opened) {
+        return link_misfit(link);
+    }
+    if (status == BODHI_OK && opened != NULL) {
+        memcpy(opened, link->records, sizeof *opened);
+    }
+    return status;
 }

@@ -13,6 +13,10 @@ typedef struct {
     int fd;                                            /* -1: closed */
     int n_descriptors, descriptors[WIRE_MAX_SEGMENTS]; /* that came with the message */
     wire_parser in;
+    enum wire_verb verb;    /* that the last answer answers */
+    uint32_t count;         /* records in it */
+    unsigned char *records; /* and where they are; the answer's bytes from there on */
+    size_t n_bytes;
     mac_stream mac;           /* of our messages; not on: the other side is on this machine */
     int (*interrupted)(void); /* asked now and then while waiting; other than 0 ends the wait. NULL: nobody is asked */
     bool was_interrupted;
@@ -35,19 +39,22 @@ ssize_t link_send_some(wire_link *link, const void *data, size_t size);
 BODHI_CHECKED int link_send_message(wire_link *link, enum wire_verb verb, const wire_part *parts, int n,
                                     int64_t deadline);
 
-/* Receive a message into link->in. END: the deadline has passed. Errors: UNREACHABLE, PROTOCOL, MEMORY. */
+/* Receive an answer. END: the deadline has passed. Errors: UNREACHABLE, PROTOCOL, MEMORY; the answer's own. */
 BODHI_CHECKED int link_receive(wire_link *link, int64_t deadline);
 
-/* Send a request and receive its answer; an ERROR in its place, or a deadline that has passed, is an error. */
-BODHI_CHECKED int link_ask(wire_link *link, enum wire_verb verb, const wire_part *parts, int n, enum wire_verb expected,
-                           int64_t deadline);
+/* The same, to a request that was sent; another answer is an error, and a deadline that has passed. */
+BODHI_CHECKED int link_answer(wire_link *link, enum wire_verb verb, int64_t deadline);
 
-/* Receive the answer to a request that was sent; as link_ask. */
-BODHI_CHECKED int link_answer(wire_link *link, enum wire_verb expected, int64_t deadline);
+/* Send a request and receive its answer; as link_answer. */
+BODHI_CHECKED int link_ask(wire_link *link, enum wire_verb verb, const wire_part *parts, int n, int64_t deadline);
 
-/* OPEN a dataset; `identity` says who pushes, "" nothing. Errors: as link_ask. */
+/* What a server says of an answer that is not as its request wants it: always PROTOCOL. */
+BODHI_CHECKED int link_misfit(const wire_link *link);
+
+/* OPEN a dataset; `identity` says who pushes, "" nothing; `opened` may be NULL. Errors: as link_ask. */
 BODHI_CHECKED int link_open(wire_link *link, uint32_t flags, const uint8_t token[WIRE_TOKEN], const char *name,
-                            const void *generation, size_t generation_bytes, const char *identity, int64_t deadline);
+                            const void *generation, size_t generation_bytes, const char *identity, wire_opened *opened,
+                            int64_t deadline);
 
 void link_close(wire_link *link);
 

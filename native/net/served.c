@@ -53,18 +53,18 @@ static int settle(served_dataset *d, int status) {
 }
 
 /* Ask, and have the answer in the link. */
-static int ask(served_dataset *d, enum wire_verb verb, const void *data, size_t size, enum wire_verb expected) {
-    const wire_part part = {data, size};
+static int ask(served_dataset *d, enum wire_verb verb, const wire_part *parts, int n) {
     if (d->link.fd < 0) {
         return bodhi_fail(BODHI_ERROR_UNREACHABLE, "the connection is closed");
     }
-    return settle(d, link_ask(&d->link, verb, &part, 1, expected, now_ms() + d->timeout_ms));
+    return settle(d, link_ask(&d->link, verb, parts, n, now_ms() + d->timeout_ms));
 }
 
-int served_ask(served_dataset *d, enum wire_verb verb, const void *data, size_t size, enum wire_verb expected,
+int served_ask(served_dataset *d, enum wire_verb verb, const wire_question *question, const char *name,
                unsigned char **body, size_t *bytes) {
+    const wire_part parts[] = {{question, sizeof *question}, {name, strlen(name)}};
     pthread_mutex_lock(&d->talking);
-    int status = ask(d, verb, data, size, expected);
+    int status = ask(d, verb, parts, 2);
     if (status >= 0) {
         *bytes = d->link.in.size;
         *body = wire_take_body(&d->link.in);
@@ -75,12 +75,12 @@ int served_ask(served_dataset *d, enum wire_verb verb, const void *data, size_t 
 
 int served_open(served_dataset *d, const char *name, const void *generation, size_t generation_bytes) {
     static const uint8_t no_token[WIRE_TOKEN];
-    int status = link_open(&d->link, 0, no_token, name, generation, generation_bytes, "", now_ms() + d->timeout_ms);
+    wire_opened opened;
+    int status =
+        link_open(&d->link, 0, no_token, name, generation, generation_bytes, "", &opened, now_ms() + d->timeout_ms);
     if (status != BODHI_OK) {
         return settle(d, status);
     }
-    wire_opened opened;
-    memcpy(&opened, d->link.in.body, sizeof opened);
     memcpy(d->identity, opened.identity, sizeof d->identity);
     d->native = opened.native;
     d->alien = opened.alien;
@@ -102,7 +102,8 @@ static int ask_places(served_dataset *d, const wanted *list, size_t n) {
         put64(numbers + 8 * i, number > INT64_MAX ? INT64_MAX : number); /* negative: it is a miss, too */
     }
     d->turn = NULL; /* asking for another one ends it */
-    int status = ask(d, WIRE_READ, numbers, n * 8, WIRE_PLACES);
+    const wire_part part = {numbers, n * 8};
+    int status = ask(d, WIRE_READ, &part, 1);
     free(numbers);
     return status;
 }
@@ -131,7 +132,7 @@ static bool take_place(int n_segments, const wire_place *from, wanted *to) {
 static bool take_places(grants *g, wanted *list, size_t n) {
     for (size_t i = 0; i < n; i++) {
         wire_place at;
-        memcpy(&at, g->from->link.in.body + i * sizeof at, sizeof at);
+        memcpy(&at, g->from->link.records + i * sizeof at, sizeof at);
         if (!take_place(is_remote(g) ? WIRE_MAX_SEGMENTS : g->n_descriptors, &at, &list[i])) {
             return false;
         }
@@ -160,7 +161,7 @@ static void end_turn(locator *l) {
         return;
     }
     unsigned char done[WIRE_HEADER + MAC_BYTES];
-    wire_header(done, WIRE_DONE, NULL, 0);
+    wire_header(done, WIRE_READ, NULL, 0);
     size_t size = WIRE_HEADER + wire_tag(&d->link.mac, done, NULL, 0, done + WIRE_HEADER);
     ssize_t sent = d->link.fd < 0 ? 0 : link_send_some(&d->link, done, size);
     if ((sent != 0 || d->link.mac.on) && sent != (ssize_t)size) {
@@ -190,8 +191,9 @@ static int be_granted(grants *g, wanted *list, size_t n, size_t *count) {
     d->link.n_descriptors = 0;
     d->turn = d->in_turns ? g : NULL;
     open_direct(g);
-    *count = d->link.in.size / WIRE_PLACE_BYTES;
-    if (*count > asked || !take_places(g, list, *count)) {
+    *count = d->link.count;
+    if (*count == 0 || *count > asked || d->link.n_bytes != *count * WIRE_PLACE_BYTES ||
+        !take_places(g, list, *count)) {
         return settle(d, bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: places that are none", d->link.address));
     }
     g->most = *count < asked ? *count * 2 : WIRE_MAX_NUMBERS;

@@ -29,9 +29,9 @@ typedef struct served_dataset {
 /* OPEN a dataset for reading over a link that was dialled. */
 BODHI_CHECKED int served_open(served_dataset *d, const char *name, const void *generation, size_t generation_bytes);
 
-/* Ask; *body is the answer, of *bytes, to be freed. */
-BODHI_CHECKED int served_ask(served_dataset *d, enum wire_verb verb, const void *data, size_t size,
-                             enum wire_verb expected, unsigned char **body, size_t *bytes);
+/* Ask a question about a name; *body is the answer, of *bytes, to be freed. */
+BODHI_CHECKED int served_ask(served_dataset *d, enum wire_verb verb, const wire_question *question, const char *name,
+                             unsigned char **body, size_t *bytes);
 
 /* As bodhi_reader_open(). Frames whose places the server does not tell are misses. */
 BODHI_CHECKED int served_reader_open(served_dataset *d, const int64_t *numbers, int64_t n,

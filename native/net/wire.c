@@ -17,29 +17,21 @@ typedef struct {
     uint32_t least, most, unit;
 } verb_limits;
 
+#define QUESTION                                                                                                       \
+    { true, WIRE_QUESTION_BYTES, WIRE_QUESTION_BYTES + WIRE_MAX_NAME, 1 }
+
 static const verb_limits limits[WIRE_VERBS] = {
     [WIRE_OPEN] = {true, WIRE_OPEN_HEAD + 1, WIRE_OPEN_HEAD + 3 * WIRE_MAX_NAME, 1},
-    [WIRE_OPENED] = {false, WIRE_OPENED_BYTES, WIRE_OPENED_BYTES, 1},
     [WIRE_FRAME] = {true, WIRE_FRAME_HEAD + 12, WIRE_MAX_FRAME, 4},
     [WIRE_FLUSH] = {true, 0, 0, 1},
-    [WIRE_ACK] = {false, WIRE_ACK_BYTES, WIRE_ACK_BYTES *WIRE_MAX_NUMBERS, WIRE_ACK_BYTES},
-    [WIRE_READ] = {true, 8, 8 * WIRE_MAX_NUMBERS, 8},
-    [WIRE_PLACES] = {false, WIRE_PLACE_BYTES, WIRE_PLACE_BYTES *WIRE_MAX_NUMBERS, WIRE_PLACE_BYTES},
-    [WIRE_DONE] = {true, 0, 0, 1},
-    [WIRE_STATUS] = {true, 0, 0, 1},
-    [WIRE_COUNTERS] = {false, 8 * N_COUNTERS + 16, 8 * N_COUNTERS + 16 + WIRE_MAX_PEERS, 1},
-    [WIRE_STOP] = {true, 0, 0, 1},
-    [WIRE_ERROR] = {false, 4, 4 + WIRE_MAX_TEXT, 1},
-    [WIRE_FETCH] = {true, 9, 8 + 64, 1},
-    [WIRE_ATTACHMENT] = {false, 16, 16 + WIRE_MAX_PART, 1},
-    [WIRE_MARK] = {true, 24, 24, 24},
-    [WIRE_MARKED] = {false, 32, 16 + WIRE_MAX_MARKED / 4, 16},
-    [WIRE_KEEP] = {true, WIRE_KEEP_BYTES, WIRE_KEEP_BYTES *WIRE_MAX_NUMBERS, WIRE_KEEP_BYTES},
-    [WIRE_KEPT] = {false, 1, WIRE_MAX_NUMBERS, 1},
+    [WIRE_READ] = {true, 0, 8 * WIRE_MAX_NUMBERS, 8},
     [WIRE_TAKE] = {true, WIRE_EXTENT_BYTES, WIRE_EXTENT_BYTES *WIRE_MAX_EXTENTS, WIRE_EXTENT_BYTES},
-    [WIRE_TAKEN] = {false, 4, 4 * WIRE_MAX_EXTENTS + WIRE_MAX_TAKEN, 1},
-    [WIRE_SURVEY] = {true, WIRE_DIRECTORY, WIRE_DIRECTORY + WIRE_MAX_NAME, 1},
-    [WIRE_SURVEYED] = {false, 0, WIRE_MAX_PART, 1},
+    [WIRE_RUNS] = QUESTION,
+    [WIRE_FETCH] = QUESTION,
+    [WIRE_SURVEY] = QUESTION,
+    [WIRE_STATUS] = QUESTION,
+    [WIRE_STOP] = QUESTION,
+    [WIRE_ANSWER] = {false, WIRE_ANSWER_HEAD, WIRE_MAX_ANSWER, 1},
 };
 
 /* --- Parser ------------------------------------------------------------------------------------------------------ */
@@ -100,8 +92,7 @@ static enum wire_result end_body(wire_parser *parser) {
     if (parser->mac.on) {
         return end_tag(parser);
     }
-    if (parser->verb != WIRE_TAKEN && !bodhi_bypass_checksums &&
-        bodhi_crc32c(0, parser->body, parser->size) != get32(parser->header + 12)) {
+    if (!bodhi_bypass_checksums && bodhi_crc32c(0, parser->body, parser->size) != get32(parser->header + 12)) {
         return WIRE_BAD_CHECKSUM;
     }
     parser->complete = true;
@@ -283,17 +274,6 @@ void wire_write_frame(unsigned char out[WIRE_FRAME_HEAD], const bodhi_frame *fra
     if (frame->box != NULL) {
         memcpy(out + 24, frame->box, 24);
     }
-}
-
-uint32_t wire_frame_crc(const bodhi_frame *frame) {
-    unsigned char head[WIRE_FRAME_HEAD];
-    const float *fields[FIELD_IDS] = {frame->positions, frame->velocities, frame->forces};
-    wire_write_frame(head, frame);
-    uint32_t crc = bodhi_crc32c(0, head, sizeof head);
-    for (unsigned i = 0; i < FIELD_IDS; i++) {
-        crc = fields[i] == NULL ? crc : bodhi_crc32c(crc, fields[i], (size_t)frame->n_atoms * 12);
-    }
-    return frame->ids == NULL ? crc : bodhi_crc32c(crc, frame->ids, (size_t)frame->n_atoms * sizeof *frame->ids);
 }
 
 bool wire_parse_frame(unsigned char *body, size_t size, bodhi_frame *frame) {

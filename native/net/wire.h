@@ -4,51 +4,45 @@
  *   magic u32 "BdhW" | version u16 | verb u16 | bytes of the body u32 | CRC32C of the body u32
  * Between machines 16 bytes follow, by which the message is authenticated (base/mac.h): of header and body, under a key
  * of the session, with its running number among the messages of its side. They stand in for the checksum, which then
- * is that of a FRAME's body. TAKEN never has one: what it brings has checksums of its own. The parser is fed bytes as
- * they come; it never sees a socket. The length is checked against the verb's own limit before anything is allocated,
- * the checksum or those 16 bytes before anybody sees the body.
+ * is that of a FRAME's body, or 0. The parser is fed bytes as they come; it never sees a socket. The length is checked
+ * against the verb's own limit before anything is allocated, the checksum or those 16 bytes before anybody sees the
+ * body.
  */
 
 /* clang-format off */
-/* verb      sent by  body
- * OPEN      client   flags u32, name bytes u32, generation bytes u32, identity bytes u32, token 16 bytes, name,
- *                    generation, identity (of who pushes)
- * OPENED    server   native frames u64, alien frames u64, identity 16 bytes, hash of name u64, of generation u64,
- *                    bytes of the dataset u64, 1 if reads are put in order u64
- * FRAME     client   number u64, time f64, atoms u32, fields u8, has box u8, 0 u16, box 6 f32, the fields' f32,
- *                    of a slice its atoms u32
- * FLUSH     client   nothing: acknowledge all frames sent so far
- * ACK       server   per frame: number u64, status i32, 0 u32
- * KEEP      client   per frame: number u64, checksum u32 as in the header of its FRAME, 0 u32 (of pushers only)
- * KEPT      server   per frame u8, as enum wire_kept
- * MARK      client   first u64, step i64, count u64: as bodhi_dataset_mark()
- * MARKED    server   the first native, and the first alien, behind all of these u64 (2^64 - 1: there is none), the
- *                    words of natives u64, the words of aliens u64
- * READ      client   numbers u64
- * PLACES    server   per number, from the first on, of one at least and as many as are granted at once:
- *                    segment u64, offset u64, length u64, descriptor i32 (-1: not here), kind u8, fields and encoding
- *                    u8, length of the head u16 (as in the index); the descriptors come with the first byte of the
- *                    header (SCM_RIGHTS), in the order of their numbers; clients of other machines get none, and TAKE
- *                    what lies there
- * DONE      client   nothing: the places of the last READ have been read (with reads in order, the next one's turn)
- * TAKE      client   per extent of a segment: segment u64, offset u64, bytes u32, kind u32
- * TAKEN     server   per extent the bytes that there are of it u32 (2^32 - 1: the segment is not here), then these
- *                    bytes
- * FETCH     client   from u64, name of an attachment
- * ATTACHMENT server  its bytes u64 (2^64 - 1: there is none), which file it is u64, some of its bytes from there on
- * SURVEY    client   name of the dataset's directory that was told of last (33 bytes; zeros: the first is asked for),
- *                    name of the datasets, "" for all
- * SURVEYED  server   datasets of the store, in the order of their directories; none: that was the end; see
- *                    describe() in native/server/contents/survey.c
- * STATUS    client   nothing
- * COUNTERS  server   u64 each, in the order of enum wire_counter, identity of the store (16 bytes), then one a line:
- *                    the node's name, and each address that the server was told of, its own among them
- * STOP      client   nothing (local clients of the server's user only); answered as STATUS
- * ERROR     server   status i32, text */
+/* Clients send:
+ * OPEN      flags u32, name bytes u32, generation bytes u32, identity bytes u32, token 16 bytes, name, generation,
+ *           identity (of who pushes)
+ * FRAME     number u64, time f64, atoms u32, fields u8, has box u8, 0 u16, box 6 f32, the fields' f32, of a slice its
+ *           atoms u32
+ * FLUSH     nothing: acknowledge all frames sent so far
+ * READ      numbers u64; none: the places of the last READ have been read (with reads in order, the next one's turn)
+ * TAKE      per extent of a segment: segment u64, offset u64, bytes u32, kind u32
+ * RUNS, FETCH, SURVEY, STATUS, STOP: a question: first u64, last u64, kind u32, 0 u32, name
+ *
+ * A server sends answers: status i32, verb that is answered u16, count u16, so many records, and maybe bytes behind
+ * them. Where the status is negative a text says why, and the connection ends. Records and bytes are
+ * to OPEN   one: native frames u64, alien frames u64, identity 16 bytes, hash of name u64, of generation u64, bytes of
+ *           the dataset u64, 1 if reads are put in order u64
+ * to FRAME  when a batch is stored, asked or not, per frame: number u64, status i32, 0 u32; then why frames were
+ *           refused, as text
+ * to READ   per number, from the first on, of one at least and as many as are granted at once: segment u64, offset u64,
+ *           length u64, descriptor i32 (-1: not here), kind u8, fields and encoding u8, length of the head u16 (as in the
+ *           index); the descriptors come with the first byte of the header (SCM_RIGHTS), in the order of their numbers;
+ *           clients of other machines get none, and TAKE what lies there. To a READ of nothing there is no answer
+ * to TAKE   per extent the bytes that there are of it u32 (2^32 - 1: the segment is not here); then these bytes
+ * to RUNS   of frames of a kind from first to last: first u64, step u64, count u64; WIRE_MAX_RUNS: there may be more
+ * to FETCH  of the attachment of this name: its bytes u64 (2^64 - 1: there is none), which file it is u64; then some of
+ *           its bytes from first on
+ * to SURVEY datasets of this name ("": of any), in the order of their directories, behind that of the hashes first and
+ *           last (zeros: from the first on); none: that was the end; see describe() in native/server/contents/survey.c
+ * to STATUS counters u64, in the order of enum wire_counter; then the identity of the store (16 bytes), and one a line:
+ *           the node's name, and each address that the server was told of, its own among them
+ * to STOP   (local clients of the server's user only) as to STATUS */
 /* clang-format on */
 
-/* Requests are answered in their order, ACK comes when a batch is stored. After OPEN with the token of an older
- * connection that one is dropped first, so that what was not yet stored of it never will be. */
+/* Requests are answered in their order, but for FRAMEs. After OPEN with the token of an older connection that one is
+ * dropped first, so that what was not yet received of it never will be. */
 #ifndef BODHI_WIRE_H
 #define BODHI_WIRE_H
 
@@ -57,56 +51,44 @@
 #include "bodhi.h"
 
 enum {
-    WIRE_VERSION = 4,
+    WIRE_VERSION = 5,
     WIRE_HEADER = 16,
     WIRE_FRAME_HEAD = 48,
+    WIRE_ANSWER_HEAD = 8,
+    WIRE_QUESTION_BYTES = 24,
     WIRE_ACK_BYTES = 16,
-    WIRE_KEEP_BYTES = 16,
     WIRE_PLACE_BYTES = 32,
     WIRE_EXTENT_BYTES = 24,
     WIRE_DATASET_HEAD = 64,
     WIRE_MAX_NUMBERS = 16384, /* in one message */
+    WIRE_MAX_RUNS = 8192,
     WIRE_DIRECTORY = 33,
     WIRE_MAX_SEGMENTS = 32, /* descriptors with one message */
     WIRE_MAX_TEXT = 1024,
     WIRE_MAX_NAME = 4096,
     WIRE_TOKEN = 16,
-    WIRE_MAX_PART = 1 << 20,   /* bytes of an attachment, or of generations, at once */
-    WIRE_MAX_MARKED = 1 << 20, /* frames */
-    WIRE_MAX_EXTENTS = 1024,   /* of one TAKE */
-    WIRE_MAX_TAKEN = 4 << 20,  /* their bytes */
+    WIRE_MAX_PART = 1 << 20,  /* bytes of an attachment, or of generations, at once */
+    WIRE_MAX_EXTENTS = 1024,  /* of one TAKE */
+    WIRE_MAX_TAKEN = 4 << 20, /* their bytes */
+    WIRE_MAX_ANSWER = WIRE_ANSWER_HEAD + 4 * WIRE_MAX_EXTENTS + WIRE_MAX_TAKEN, /* no other one is longer */
     WIRE_MAX_PEERS = 1 << 20
 };
 #define WIRE_MAX_FRAME (UINT32_C(1) << 30)
 
 enum wire_verb {
     WIRE_OPEN = 1,
-    WIRE_OPENED,
     WIRE_FRAME,
     WIRE_FLUSH,
-    WIRE_ACK,
-    WIRE_KEEP,
-    WIRE_KEPT,
-    WIRE_MARK,
-    WIRE_MARKED,
     WIRE_READ,
-    WIRE_PLACES,
-    WIRE_DONE,
     WIRE_TAKE,
-    WIRE_TAKEN,
+    WIRE_RUNS,
     WIRE_FETCH,
-    WIRE_ATTACHMENT,
     WIRE_SURVEY,
-    WIRE_SURVEYED,
     WIRE_STATUS,
-    WIRE_COUNTERS,
     WIRE_STOP,
-    WIRE_ERROR,
+    WIRE_ANSWER,
     WIRE_VERBS /* one more than the last */
 };
-
-/* What a server has in place of a frame. */
-enum wire_kept { WIRE_ABSENT = 0, WIRE_HELD = 1, WIRE_OTHER = 2 /* another frame of this number */ };
 
 /* Of OPEN: whether frames will be pushed (the dataset is made if it is not there), and stored durably. */
 enum wire_flag { WIRE_PUSHES = 1, WIRE_DURABLE = 2 };
@@ -224,11 +206,19 @@ bool wire_parse_open(const unsigned char *body, size_t size, wire_open *open);
 
 /* The frame's arrays are where `body` is. Velocities and forces are there if their field is. */
 void wire_write_frame(unsigned char out[WIRE_FRAME_HEAD], const bodhi_frame *frame);
-/* The checksum that the FRAME of a frame has in its header. */
-uint32_t wire_frame_crc(const bodhi_frame *frame);
 bool wire_parse_frame(unsigned char *body, size_t size, bodhi_frame *frame);
 
 /* These lie in bodies just so. */
+typedef struct {
+    uint64_t first, last;
+    uint32_t kind, zero;
+} wire_question;
+
+typedef struct {
+    int32_t status;
+    uint16_t verb, count;
+} wire_answer;
+
 typedef struct {
     uint64_t number;
     int32_t status;
@@ -259,6 +249,6 @@ typedef struct {
 
 _Static_assert(sizeof(wire_ack) == WIRE_ACK_BYTES && sizeof(wire_place) == WIRE_PLACE_BYTES, "there is no padding");
 _Static_assert(sizeof(wire_extent) == WIRE_EXTENT_BYTES && sizeof(wire_opened) == WIRE_OPENED_BYTES, "nor here");
-_Static_assert(WIRE_OPEN_HEAD == 32, "nor in the head of OPEN");
+_Static_assert(WIRE_OPEN_HEAD == 32 && sizeof(wire_question) == WIRE_QUESTION_BYTES, "nor in these");
 
 #endif

@@ -11,35 +11,36 @@
 
 /* --- Pushing ----------------------------------------------------------------------------------------------------- */
 
-/* Acknowledge this connection's frames of a batch; after a refusal for good its pusher goes elsewhere, or ends. */
+/* Acknowledge this connection's frames of a batch; of another simulation nothing more is taken. */
 static void send_acks(connection *c, uint64_t client, const task *batch) {
+    const task *refused = NULL; /* whose reason is told: of a conflict, or else the first */
     size_t n = 0;
     for (const task *t = batch; t != NULL; t = t->next) {
         n += t->client == client;
+        if (t->client == client && t->reason != NULL &&
+            (refused == NULL || (refused->status != BODHI_ERROR_CONFLICT && t->status == BODHI_ERROR_CONFLICT))) {
+            refused = t;
+        }
     }
-    unsigned char *body = n == 0 ? NULL : output_body(c, n * WIRE_ACK_BYTES);
+    size_t text = refused == NULL ? 0 : strnlen(refused->reason, WIRE_MAX_TEXT);
+    unsigned char *body = n == 0 ? NULL : output_body(c, n * WIRE_ACK_BYTES + text);
     if (body == NULL) {
-        c->ending = c->ending || n > 0; /* the client will ask again */
+        c->ending = c->ending || n > 0; /* the client will send them again */
         return;
     }
     unsigned char *at = body;
-    const task *refused = NULL;
     for (const task *t = batch; t != NULL; t = t->next) {
         if (t->client == client) {
             const wire_ack ack = {.number = (uint64_t)t->frame.number, .status = t->status};
             memcpy(at, &ack, sizeof ack);
             at += sizeof ack;
-            if (t->reason != NULL &&
-                (refused == NULL || (refused->status != BODHI_ERROR_CONFLICT && t->status == BODHI_ERROR_CONFLICT))) {
-                refused = t; /* the first one has the numbers */
-            }
         }
     }
-    output_done(c, WIRE_ACK, n * WIRE_ACK_BYTES);
     if (refused != NULL) {
-        (void)output_error(c, refused->status, refused->reason);
-        c->ending = true;
+        memcpy(at, refused->reason, text);
+        c->ending = c->ending || refused->status == BODHI_ERROR_CONFLICT;
     }
+    (void)output_done(c, WIRE_FRAME, n, n * WIRE_ACK_BYTES + text);
 }
 
 static void answer_flushed(bodhi_server *server, const open_dataset *d, const task *done) {
@@ -56,23 +57,6 @@ static void answer_flushed(bodhi_server *server, const open_dataset *d, const ta
     server->counters[COUNT_BATCHES]++;
 }
 
-static void answer_kept(bodhi_server *server, const task *done) {
-    connection *c = &server->connections[(uint32_t)done->client];
-    if (c->fd < 0 || connection_id(server, c) != done->client) {
-        return; /* it has gone */
-    }
-    c->asked = false;
-    unsigned char *body = done->status == BODHI_OK ? output_body(c, done->n) : NULL;
-    if (body == NULL) {
-        c->ending = true;
-        (void)output_error(c, done->status == BODHI_OK ? BODHI_ERROR_MEMORY : done->status,
-                           "what is stored cannot be told now");
-        return;
-    }
-    memcpy(body, done->body, done->n);
-    output_done(c, WIRE_KEPT, done->n);
-}
-
 void answer_done(bodhi_server *server) {
     for (open_dataset *d = server->datasets; d != NULL; d = d->next) {
         task *done = d->ingest == NULL ? NULL : ingest_take_done(d->ingest);
@@ -80,8 +64,6 @@ void answer_done(bodhi_server *server) {
             task *next = done->next;
             if (done->verb == TASK_FLUSH) {
                 answer_flushed(server, d, done);
-            } else if (done->verb == TASK_KEPT) {
-                answer_kept(server, done);
             }
             d->awaited--;
             task_free(done);
@@ -91,30 +73,18 @@ void answer_done(bodhi_server *server) {
     datasets_close_idle(server);
 }
 
-/* A task of a connection with the body of its message; NULL after an answer that says why not. */
-static task *new_task(bodhi_server *server, connection *c, enum task_verb verb) {
-    open_dataset *d = c->dataset;
-    task *t = task_new(verb, connection_id(server, c), (c->flags & WIRE_DURABLE) != 0);
-    if (t != NULL && d->ingest == NULL) {
-        d->ingest = ingest_start(d->dataset, server->ingested[1]);
-    }
-    if (t == NULL || d->ingest == NULL) {
-        free(t);
-        (void)output_error(c, BODHI_ERROR_MEMORY, "no memory, or no thread to write with");
-        return NULL;
-    }
-    return t;
-}
-
 static bool answer_frame(bodhi_server *server, connection *c) {
     bodhi_frame frame;
     if (!wire_parse_frame(c->in.body, c->in.size, &frame)) {
         return output_error(c, BODHI_ERROR_ARGUMENT, "the frame's fields do not fit its length");
     }
     open_dataset *d = c->dataset;
-    task *t = new_task(server, c, TASK_FRAME);
+    if (d->ingest == NULL) {
+        d->ingest = ingest_start(d->dataset, server->ingested[1]);
+    }
+    task *t = d->ingest == NULL ? NULL : task_new(TASK_FRAME, connection_id(server, c), (c->flags & WIRE_DURABLE) != 0);
     if (t == NULL) {
-        return false;
+        return output_error(c, BODHI_ERROR_MEMORY, "no memory, or no thread to write with");
     }
     t->frame = frame;
     t->n = c->in.size;
@@ -133,7 +103,7 @@ static bool answer_frame(bodhi_server *server, connection *c) {
 
 /* --- Opening ----------------------------------------------------------------------------------------------------- */
 
-/* What an older connection of a pusher has sent is stored before a KEEP of the new one, or never will be. */
+/* What an older connection of a pusher has sent and this server has not received never will be stored. */
 static void drop_older(bodhi_server *server, const connection *c) {
     static const uint8_t none[WIRE_TOKEN];
     if (memcmp(c->token, none, WIRE_TOKEN) == 0) {
@@ -165,8 +135,7 @@ static bool send_opened(const bodhi_server *server, connection *c) {
                           .in_turns = server->options.serialize_reads != 0};
     memcpy(opened.identity, dataset->store->identity, sizeof opened.identity);
     memcpy(body, &opened, sizeof opened);
-    output_done(c, WIRE_OPENED, WIRE_OPENED_BYTES);
-    return true;
+    return output_done(c, WIRE_OPEN, 1, sizeof opened);
 }
 
 static bool answer_open(bodhi_server *server, connection *c) {
@@ -187,32 +156,15 @@ static bool answer_open(bodhi_server *server, connection *c) {
     return status == BODHI_OK ? send_opened(server, c) : output_error(c, status, bodhi_message());
 }
 
-/* --- Asking ------------------------------------------------------------------------------------------------------ */
-
-/* A pusher gets its answer when what it pushed before is stored or refused. */
-static bool answer_keep(bodhi_server *server, connection *c) {
-    open_dataset *d = c->dataset;
-    if ((c->flags & WIRE_PUSHES) == 0) {
-        return output_error(c, BODHI_ERROR_UNSAFE, "what is kept is told to those who push");
-    }
-    datasets_flush(d);
-    task *t = new_task(server, c, TASK_KEPT);
-    if (t == NULL) {
-        return false;
-    }
-    t->n = c->in.size / WIRE_KEEP_BYTES;
-    t->body = wire_take_body(&c->in);
-    datasets_submit(d, t);
-    server->backlog += c->in.size;
-    c->asked = true;
-    return true;
-}
-
 /* --- Reading ----------------------------------------------------------------------------------------------------- */
 
 static bool answer_read(bodhi_server *server, connection *c) {
     int64_t *numbers = (int64_t *)(void *)c->in.body; /* in place */
     size_t n = c->in.size / 8;
+    if (n == 0) {
+        turn_end(server, c);
+        return true;
+    }
     for (size_t i = 0; i < n; i++) {
         numbers[i] = (int64_t)get64(c->in.body + 8 * i);
         if (numbers[i] < 0) {
@@ -230,9 +182,10 @@ static bool answer_read(bodhi_server *server, connection *c) {
 static bool answer_status(bodhi_server *server, connection *c) {
     size_t peers = server->peers == NULL ? 0 : strlen(server->peers);
     size_t identity = sizeof server->store->identity;
-    unsigned char *body = output_body(c, 8 * (size_t)N_COUNTERS + identity + peers);
+    size_t counters = sizeof server->counters;
+    unsigned char *body = output_body(c, counters + identity + peers);
     if (body == NULL) {
-        return output_error(c, BODHI_ERROR_MEMORY, "out of memory");
+        return false;
     }
     server->counters[COUNT_CONNECTIONS] = server->counters[COUNT_WAITING] = 0;
     for (int i = 0; i < server->n_slots; i++) {
@@ -240,13 +193,12 @@ static bool answer_status(bodhi_server *server, connection *c) {
         server->counters[COUNT_WAITING] +=
             server->connections[i].fd >= 0 && server->connections[i].turn == TURN_WAITING;
     }
-    memcpy(body, server->counters, sizeof server->counters);
-    memcpy(body + 8 * (size_t)N_COUNTERS, server->store->identity, identity);
+    memcpy(body, server->counters, counters);
+    memcpy(body + counters, server->store->identity, identity);
     if (peers > 0) {
-        memcpy(body + 8 * (size_t)N_COUNTERS + identity, server->peers, peers);
+        memcpy(body + counters + identity, server->peers, peers);
     }
-    output_done(c, WIRE_COUNTERS, 8 * (size_t)N_COUNTERS + identity + peers);
-    return true;
+    return output_done(c, c->in.verb, N_COUNTERS, counters + identity + peers);
 }
 
 static bool answer_stop(bodhi_server *server, connection *c) {
@@ -286,7 +238,7 @@ bool answer_header(bodhi_server *server, connection *c) {
 
 /* Verbs whose answer is only true of the segments that are there: others may have evicted some. */
 static bool asks_what_is_there(enum wire_verb verb) {
-    return verb == WIRE_READ || verb == WIRE_MARK || verb == WIRE_FETCH;
+    return verb == WIRE_READ || verb == WIRE_RUNS || verb == WIRE_FETCH;
 }
 
 bool answer(bodhi_server *server, connection *c) {
@@ -305,21 +257,16 @@ bool answer(bodhi_server *server, connection *c) {
     case WIRE_FLUSH:
         datasets_flush(c->dataset);
         return true;
-    case WIRE_KEEP:
-        return answer_keep(server, c);
     case WIRE_READ:
         return answer_read(server, c);
     case WIRE_FETCH:
         return answer_attachment(c);
-    case WIRE_MARK:
-        return answer_mark(c);
+    case WIRE_RUNS:
+        return answer_runs(c);
     case WIRE_TAKE:
         return answer_take(server, c);
     case WIRE_SURVEY:
         return answer_survey(server, c);
-    case WIRE_DONE:
-        turn_end(server, c);
-        return true;
     default:
         return output_error(c, BODHI_ERROR_ARGUMENT, "the server does not take this verb");
     }

@@ -69,10 +69,45 @@ static void set_stalled(bodhi_server *server, connection *c, bool stalled) {
 
 /* --- Output ------------------------------------------------------------------------------------------------------ */
 
-unsigned char *output_body(connection *c, size_t size) {
-    size_t needed = c->n_out + WIRE_HEADER + size + MAC_BYTES;
+static unsigned char *output_room(connection *c, size_t size) {
+    size_t needed = c->n_out + WIRE_HEADER + WIRE_ANSWER_HEAD + size + MAC_BYTES;
     size_t wanted = needed <= c->out_capacity || needed >= OUTPUT_ENOUGH ? needed : 2 * needed + OUTPUT_STEP;
-    return ARRAY_FIT(c->out, c->out_capacity, wanted) ? c->out + c->n_out + WIRE_HEADER : NULL;
+    return ARRAY_FIT(c->out, c->out_capacity, wanted) ? c->out + c->n_out + WIRE_HEADER + WIRE_ANSWER_HEAD : NULL;
+}
+
+static void output_end(connection *c, wire_answer head, size_t size) {
+    unsigned char *header = c->out + c->n_out;
+    wire_part part = {.data = header + WIRE_HEADER, .size = sizeof head + size};
+    memcpy(header + WIRE_HEADER, &head, sizeof head);
+    if (c->mac.on) {
+        wire_header_of(header, WIRE_ANSWER, part.size, 0);
+    } else {
+        wire_header(header, WIRE_ANSWER, &part, 1);
+    }
+    c->n_out += WIRE_HEADER + part.size + wire_tag(&c->mac, header, &part, 1, header + WIRE_HEADER + part.size);
+}
+
+unsigned char *output_body(connection *c, size_t size) {
+    unsigned char *body = output_room(c, size);
+    if (body == NULL) {
+        (void)output_error(c, BODHI_ERROR_MEMORY, "out of memory");
+    }
+    return body;
+}
+
+bool output_done(connection *c, enum wire_verb verb, size_t count, size_t size) {
+    output_end(c, (wire_answer){.verb = (uint16_t)verb, .count = (uint16_t)count}, size);
+    return true;
+}
+
+bool output_error(connection *c, int status, const char *text) {
+    size_t size = strnlen(text, WIRE_MAX_TEXT);
+    unsigned char *body = output_room(c, size);
+    if (body != NULL) {
+        memcpy(body, text, size);
+        output_end(c, (wire_answer){.status = status, .verb = (uint16_t)c->in.verb}, size);
+    }
+    return false;
 }
 
 /* All output has gone, and its memory goes, too: many idle connections would hold what others wait for. */
@@ -82,28 +117,6 @@ static void empty_output(connection *c) {
     free(c->out);
     c->out = NULL;
     c->out_capacity = 0;
-}
-
-void output_done(connection *c, enum wire_verb verb, size_t size) {
-    unsigned char *header = c->out + c->n_out;
-    wire_part part = {.data = header + WIRE_HEADER, .size = size};
-    if (c->mac.on || verb == WIRE_TAKEN) {
-        wire_header_of(header, verb, size, 0);
-    } else {
-        wire_header(header, verb, &part, 1);
-    }
-    c->n_out += WIRE_HEADER + size + wire_tag(&c->mac, header, &part, 1, header + WIRE_HEADER + size);
-}
-
-bool output_error(connection *c, int status, const char *text) {
-    size_t size = strnlen(text, WIRE_MAX_TEXT);
-    unsigned char *body = output_body(c, 4 + size);
-    if (body != NULL) {
-        put32(body, (uint32_t)status);
-        memcpy(body + 4, text, size);
-        output_done(c, WIRE_ERROR, 4 + size);
-    }
-    return false;
 }
 
 static void close_descriptors(connection *c) {
@@ -184,7 +197,7 @@ void connection_drop(bodhi_server *server, connection *c) {
 /* Whether somebody else has to do something before more of it is read: the disk, or who has the memory. */
 static bool is_held_up(const bodhi_server *server, const connection *c) {
     bool crowded = !c->reserved && !wire_amid(&c->in) && (pushes(c) ? is_crowded_in(server) : is_crowded_out(server));
-    return c->stalled || crowded || c->asked || c->turn == TURN_WAITING ||
+    return c->stalled || crowded || c->turn == TURN_WAITING ||
            (pushes(c) && c->dataset != NULL && c->dataset->ingest != NULL && ingest_is_behind(c->dataset->ingest));
 }
 
@@ -365,9 +378,14 @@ void connection_add(bodhi_server *server, int fd, unsigned rights, const caller 
     server->counters[COUNT_ADMITTED]++;
 }
 
+/* Whether frames that it has pushed are being written, and it says nothing meanwhile. */
+static bool awaits_disk(const connection *c) {
+    return pushes(c) && c->dataset != NULL && c->dataset->awaited > 0 && !wire_amid(&c->in);
+}
+
 bool connection_is_late(const bodhi_server *server, connection *c, int64_t now) {
     int64_t later = now + server->options.message_ms;
-    if (!c->shut && c->in_deadline < later && (is_held_up(server, c) || c->turn != TURN_NONE)) {
+    if (!c->shut && c->in_deadline < later && (is_held_up(server, c) || c->turn != TURN_NONE || awaits_disk(c))) {
         c->in_deadline = later; /* counted from when it is read again */
     }
     return (c->in_deadline != 0 && now >= c->in_deadline) || (c->out_deadline != 0 && now >= c->out_deadline);
@@ -464,7 +482,7 @@ void connection_event(bodhi_server *server, connection *c, uint32_t events) {
     } else if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0 && !c->ending) {
         alive = receive(server, c);
     }
-    if (!alive || ((events & (EPOLLERR | EPOLLHUP)) != 0 && (c->ending || c->asked || c->turn == TURN_WAITING))) {
+    if (!alive || ((events & (EPOLLERR | EPOLLHUP)) != 0 && (c->ending || c->turn == TURN_WAITING))) {
         connection_drop(server, c);
     } else {
         connection_update(server, c);

@@ -42,11 +42,14 @@ bool connection_is_late(const bodhi_server *server, connection *c, int64_t now);
 
 uint64_t connection_id(const bodhi_server *server, const connection *c);
 
-/* Room in the output for a message's body, to be followed by output_done(). NULL: memory is out. */
+/* Room in the output for an answer's records and bytes, to be followed by output_done(). NULL: memory is out, as the
+ * output then says if it can. */
 unsigned char *output_body(connection *c, size_t size);
-void output_done(connection *c, enum wire_verb verb, size_t size);
 
-/* Put an ERROR into the output; always false. */
+/* The answer to a verb is complete, with so many records and bytes in all; always true. */
+bool output_done(connection *c, enum wire_verb verb, size_t count, size_t size);
+
+/* Put an answer that says why there is none into the output; always false. */
 bool output_error(connection *c, int status, const char *text);
 
 #endif

@@ -164,36 +164,6 @@ static void settle_acks(ingest *in, task *batch, int flushed, bool durable) {
     }
 }
 
-/* Whether a frame is kept as this body of a FRAME has it, for good if `durable`: as in KEPT. */
-static enum wire_kept is_kept(ingest *in, uint64_t number, uint32_t crc, bool durable, uint32_t *synced) {
-    stored_frame found;
-    if (stored_find(in->dataset, BODHI_NATIVE, number, &found) != BODHI_OK) {
-        return WIRE_ABSENT;
-    }
-    bool same = wire_frame_crc(&found.frame) == crc;
-    uint32_t ordinal = found.ordinal;
-    stored_free(&found);
-    if (!same) {
-        return WIRE_OTHER;
-    }
-    if (durable && ordinal != *synced && !dataset_sync_segment(in->dataset, ordinal)) {
-        return WIRE_ABSENT;
-    }
-    *synced = ordinal;
-    return WIRE_HELD;
-}
-
-/* Say what is kept; the answers take the place of the questions. */
-static int look_up(ingest *in, task *t) {
-    uint32_t synced = UINT32_MAX;
-    int status = bodhi_dataset_refresh(in->dataset);
-    for (size_t i = 0; i < t->n && status == BODHI_OK; i++) {
-        const unsigned char *asked = t->body + i * WIRE_KEEP_BYTES;
-        t->body[i] = (unsigned char)is_kept(in, get64(asked), get32(asked + 8), t->durable, &synced);
-    }
-    return status;
-}
-
 /* --- Flushing ---------------------------------------------------------------------------------------------------- */
 
 static void complete(ingest *in, task *t) {
@@ -229,7 +199,7 @@ static void flush(ingest *in, task *t) {
 
 /* Bytes that a task holds while it waits; of small frames the task is the most. */
 static size_t weight_of(const task *t) {
-    return (t->verb == TASK_KEPT ? WIRE_KEEP_BYTES : 1) * t->n + sizeof *t;
+    return t->n + sizeof *t;
 }
 
 static void leave_backlog(ingest *in, size_t weight) {
@@ -239,25 +209,15 @@ static void leave_backlog(ingest *in, size_t weight) {
     }
 }
 
-static void write_frame(ingest *in, task *t) {
-    t->status = append(in, t);
-    free(t->body);
-    t->body = NULL;
-    leave_backlog(in, weight_of(t));
-    put(&in->batch, t);
-}
-
 static void run_task(ingest *in, task *t) {
-    if (t->verb == TASK_FRAME) {
-        write_frame(in, t);
-        return;
-    }
     switch (t->verb) {
+    case TASK_FRAME:
+        t->status = append(in, t);
+        free(t->body);
+        t->body = NULL;
+        break;
     case TASK_FLUSH:
         flush(in, t);
-        break;
-    case TASK_KEPT:
-        t->status = look_up(in, t);
         break;
     default:
         close_writer(in);
@@ -265,7 +225,11 @@ static void run_task(ingest *in, task *t) {
         break;
     }
     leave_backlog(in, weight_of(t));
-    complete(in, t);
+    if (t->verb == TASK_FRAME) {
+        put(&in->batch, t);
+    } else {
+        complete(in, t);
+    }
 }
 
 /* The next task; NULL: there will be none. */

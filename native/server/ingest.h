@@ -10,7 +10,6 @@ typedef struct ingest ingest;
 enum task_verb {
     TASK_FRAME,  /* append it; comes back with the next FLUSH */
     TASK_FLUSH,  /* make what was appended visible, and say of each frame what became of it */
-    TASK_KEPT,   /* which of the frames are stored just so */
     TASK_RELEASE /* let go of the segment: nobody pushes any more */
 };
 
@@ -18,15 +17,15 @@ typedef struct task {
     struct task *next;
     enum task_verb verb;
     uint64_t client;  /* who gave it */
-    bool durable;     /* FRAME: will be flushed so; FLUSH, KEPT: only what is on disk counts */
+    bool durable;     /* FRAME: will be flushed so; FLUSH: only what is on disk counts */
     int32_t status;   /* of it when it comes back; of a FRAME: its acknowledgement, true only of what is stored */
     char *reason;     /* of a FRAME that is refused for good, for want of room or while somebody stages, as text; NULL:
                          nobody knows */
     uint32_t segment; /* of a FRAME that was there: in which, as an ordinal */
     bodhi_frame frame;
-    unsigned char *body; /* FRAME: its bytes; KEPT: `n` questions, on coming back `n` answers */
-    size_t n;
-    struct task *batch; /* FLUSH: its frames */
+    unsigned char *body; /* FRAME: its bytes */
+    size_t n;            /* how many these are */
+    struct task *batch;  /* FLUSH: its frames */
 } task;
 
 /* `wake` gets a byte when a task is done or the backlog has become small. NULL: no memory, or no thread. */

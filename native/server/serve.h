@@ -19,7 +19,7 @@ typedef struct bodhi_serve_options {
     int32_t batch_ms;        /* after which pushed frames are acknowledged unasked; 0: 1000 */
     int64_t quota;           /* bytes that the store may hold; 0: no limit */
     int64_t memory;          /* bytes for messages that come, wait or go; 0: 512 MiB */
-    const char *peers;       /* what COUNTERS tells behind the identity, at most WIRE_MAX_PEERS - 16 bytes; or NULL */
+    const char *peers;       /* what STATUS tells behind the identity, at most WIRE_MAX_PEERS - 16 bytes; or NULL */
 } bodhi_serve_options;
 
 /* Open the store (made if it is not there) and what the loop needs. Errors: as bodhi_open. */

@@ -66,7 +66,6 @@ typedef struct {
     open_dataset *dataset; /* NULL before OPEN */
     uint32_t flags;
     uint8_t token[WIRE_TOKEN];
-    bool asked; /* a KEEP is under way; nothing more is read before its answer */
 
     enum turn turn;
     int64_t *wanted; /* frames of a READ that waits for its turn */
@@ -82,7 +81,7 @@ struct bodhi_server {
     uint32_t *allowed;
     bodhi_store *store;
     bodhi_store *looked_at; /* the same, for looking at datasets that are not used thereby */
-    char *peers;            /* as COUNTERS tells them; NULL: nothing was told */
+    char *peers;            /* as STATUS tells them; NULL: nothing was told */
     int epoll, wake[2], admitted[2], ingested[2];
     bool accept_paused; /* no descriptor was left to accept a connection with; tried again at the next tick */
     connection *connections;
@@ -142,6 +141,9 @@ void turn_tick(bodhi_server *server, int64_t now);
 
 /* --- contents: what the store has, also for those who may not enter it -------------------------------------------- */
 
+/* The question that a connection has sent; its name is behind it. */
+wire_question question_of(const connection *c);
+
 /* Put the places of frames into a connection's output, with descriptors of their segments. False after an error. */
 bool send_places(bodhi_server *server, connection *c, const int64_t *numbers, size_t n);
 
@@ -150,7 +152,7 @@ bool answer_take(bodhi_server *server, connection *c);
 
 /* Each puts its answer into the connection's output. False after an error. */
 bool answer_attachment(connection *c);
-bool answer_mark(connection *c);
+bool answer_runs(connection *c);
 bool answer_survey(bodhi_server *server, connection *c);
 
 #endif

@@ -7,8 +7,8 @@ import socket
 import struct
 
 MAGIC = b"BdhW"
-OPEN, OPENED, FRAME, FLUSH, ACK, KEEP, KEPT, MARK, MARKED, READ, PLACES, DONE = range(1, 13)
-TAKE, TAKEN, FETCH, ATTACHMENT, SURVEY, SURVEYED, STATUS, COUNTERS, STOP, ERROR = range(13, 23)
+OPEN, FRAME, FLUSH, READ, TAKE, RUNS, FETCH, SURVEY, STATUS, STOP, ANSWER = range(1, 12)
+ANSWER_HEAD = struct.Struct("<iHH")
 
 
 def _remainder(byte):
@@ -27,9 +27,13 @@ def crc32c(data):
     return crc ^ 0xFFFFFFFF
 
 
-def message(verb, body=b"", *, magic=MAGIC, version=4, size=None, crc=None):
+def message(verb, body=b"", *, magic=MAGIC, version=5, size=None, crc=None):
     size = len(body) if size is None else size
     return magic + struct.pack("<HHII", version, verb, size, crc32c(body) if crc is None else crc) + body
+
+
+def question(verb, name=b"", first=0, last=0, kind=0):
+    return message(verb, struct.pack("<QQII", first, last, kind, 0) + name)
 
 
 def open_body(name=b"run", flags=1, name_bytes=None, token=bytes(16)):
@@ -69,7 +73,7 @@ def talk(path, *parts, wait=10.0, may_break=False):
 # --- Sessions with a server of another machine ---
 
 HEADER, TAG = 16, 16
-GREETING, ANSWER, REPLY = 40, 64, 36
+GREETING, PROOF, REPLY = 40, 64, 36
 _P = (1 << 130) - 5
 
 
@@ -116,15 +120,15 @@ class Session:
         self.raw.sendall(self.sealed(data))
 
     def receive(self) -> tuple[int, bytes]:
-        """Verb and body of the next message, which must be the server's next; 0 at the end."""
+        """Status of the next answer, which must be the server's next, and what it brings; 0 and nothing at the end."""
         header = receive(self.raw, HEADER)
         if len(header) < HEADER:
             return 0, b""
-        verb, size = struct.unpack_from("<HI", header, 6)
+        size = struct.unpack_from("<I", header, 8)[0]
         body = receive(self.raw, size)
         assert receive(self.raw, TAG) == tag(self.key, b"s", self.received, header + body)
         self.received += 1
-        return verb, body
+        return ANSWER_HEAD.unpack_from(body)[0], body[ANSWER_HEAD.size :]
 
 
 def connect(address: str, key: bytes) -> Session:

@@ -28,7 +28,7 @@ class Writer:
     """Pushes frames to servers in turn, by their numbers.
 
     A server that does not answer is passed over and tried again later. A frame that a server left unanswered is given
-    to another only after that server was asked once more whether it has it.
+    to another only after that server got it once more and left it unanswered again.
 
     A dataset has the frames of one simulation. It knows the first one that pushed to it by its `identity`, and takes
     frames of no other. A frame that is there already is acknowledged if it is the same to the last bit, so that a
@@ -54,7 +54,7 @@ class Writer:
         Count a frame as kept only when it would outlive a crash of its node's machine, not only of the server.
     timeout
         Seconds that a call waits while no frame goes and no acknowledgement comes; then it is an error. A server that
-        is silent for a third of it is asked anew, and its frames may go to another. Ctrl-C ends any wait; leaving the
+        is silent for a third of it is tried anew, and its frames may go to another. Ctrl-C ends any wait; leaving the
         ``with`` block by it gives up the frames in flight.
     identity
         Which simulation this is: what it says again when it is restarted, and what all its ranks say. None for the path

@@ -8,15 +8,18 @@ import fcntl
 import os
 import stat
 import struct
+from abc import abstractmethod
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from pyroaring import BitMap64
 
 from himach.errors import ServerUnreachableError
+from himach.io.frame_source import WHOLE, ReadOptions
 from himach.io.store import bodhi
 from himach.io.store.bodhi import ServerRefusedError
-from himach.io.store.cached_frames import LibraryFrames
+from himach.io.store.cached_frames import CachedFrames, Reading, mask_of
 from himach.io.store.quota import store_place
 from himach.io.store.store import StoreError
 
@@ -24,7 +27,11 @@ DIRECTORY = "server"
 WHOLE_FILE = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 MAX_ATTACHMENT_BYTES = 4 << 30  # the times of 500 million frames
 MAX_CHANGES = 8  # of an attachment while it is fetched
-MAX_GAP = 4096  # unneeded frames between two needed ones in one query: a kilobyte
+MARKED_WORDS = 1 << 14  # of 64 frames, processed at a time
+MAX_RUN_FRAMES = 1 << 40  # in a run; a larger count is refused
+MAX_SPACED_FRAMES = 1 << 28  # in a run with a step above 1, whose frames take memory each
+ROW_BYTES = 24  # of a run
+LONG_RUN = 64  # frames; a longer run is added by itself
 
 
 def socket_path(store: str | os.PathLike[str] | None = None) -> Path:
@@ -32,7 +39,48 @@ def socket_path(store: str | os.PathLike[str] | None = None) -> Path:
     return store_place(store) / DIRECTORY / "socket"
 
 
-class Client(bodhi.LinkHandle, LibraryFrames):
+class BitmapFrames(CachedFrames):
+    """Cached frames whose numbers come as sets."""
+
+    @abstractmethod
+    def frames(self, native: bool, low: int = 0, stop: int = bodhi.MAX_NUMBER + 1) -> BitMap64:
+        """Return the numbers of one kind, at least those n with low <= n < stop."""
+
+    @property
+    def native(self) -> BitMap64:
+        """Numbers of the frames held natively."""
+        return self.frames(True)
+
+    @property
+    def alien(self) -> BitMap64:
+        """Numbers of the frames held as aliens."""
+        return self.frames(False)
+
+    def bounds(self, *, native: bool = False) -> tuple[int, int] | None:
+        """Return the first and the last frame held, or held natively; None if there is none."""
+        frames = self.native if native else self.native | self.alien
+        return (frames.min(), frames.max()) if frames else None
+
+    def mark(self, frames: range, native: npt.NDArray[np.uint64], alien: npt.NDArray[np.uint64]) -> None:
+        """Set the bits of those `frames` that are held; see `CachedFrames.mark`."""
+        bodhi.check_words(frames, native, alien)
+        ends = sorted((frames[0], frames[-1])) if frames else [0, -1]
+        for is_native, words in ((True, native), (False, alien)):
+            held = self.frames(is_native, ends[0], ends[1] + 1)
+            for start in range(0, len(words), MARKED_WORDS):
+                block = frames[64 * start : 64 * (start + MARKED_WORDS)]
+                flags = mask_of(held, np.arange(block.start, block.stop, block.step))
+                bits = np.packbits(np.pad(flags, (0, -len(flags) % 64)), bitorder="little").view(np.uint64)
+                words[start : start + MARKED_WORDS] |= bits
+
+    def holds(self, numbers: npt.NDArray[np.int64], native: bool = False) -> npt.NDArray[np.bool_]:
+        """Return which of the frames are held, or held natively, bool (n,)."""
+        low, stop = (int(numbers.min()), int(numbers.max()) + 1) if len(numbers) else (0, 0)
+        held = self.frames(True, low, stop)
+        return mask_of(held if native else held | self.frames(False, low, stop), numbers)
+
+
+class Client(bodhi.LinkHandle, BitmapFrames):
     """A connection to a store's server, made by `find` and `himach.io.server.survey`; for one thread at a time.
 
     Frames are read as from a `Dataset`. On this machine they do not pass through the server: it returns their locations
@@ -40,10 +88,8 @@ class Client(bodhi.LinkHandle, LibraryFrames):
     bytes come over the connection and are checked here.
     """
 
-    def __init__(
-        self, address: Path | str, owner: int, timeout: float, *, key: bytes = b"", connected: int = -1
-    ) -> None:
-        super().__init__(os.fsencode(address), owner, int(timeout * 1000), key, connected)
+    def __init__(self, address: Path | str, owner: int, timeout: float, *, key: bytes = b"") -> None:
+        super().__init__(os.fsencode(address), owner, int(timeout * 1000), key)
         self._opened = "", b""
 
     @property
@@ -61,6 +107,10 @@ class Client(bodhi.LinkHandle, LibraryFrames):
         self.open_dataset(name, generation)
         self._opened = name, generation
         return self
+
+    def read(self, numbers: npt.ArrayLike, options: ReadOptions = WHOLE) -> Reading:
+        """Read frames, in the order of `numbers`, ahead of the caller and without the GIL; see `CachedFrames.read`."""
+        return Reading(self.open_reader(numbers, options))
 
     def attachment(self, name: str) -> bytes | None:
         """Return the attachment of this name, or None; see `Dataset.attach`."""
@@ -84,24 +134,35 @@ class Client(bodhi.LinkHandle, LibraryFrames):
                 break
         return None
 
-    def holds(self, numbers: npt.NDArray[np.int64], native: bool = False) -> npt.NDArray[np.bool_]:
-        """Return which of the frames the store holds, or holds natively, bool (n,)."""
-        is_held = np.zeros(len(numbers), dtype=bool)
-        order = np.argsort(numbers, kind="stable")
-        gaps = np.diff(numbers[order])
-        step = int(np.gcd.reduce(gaps)) or 1
-        for piece in np.split(order, np.flatnonzero(gaps // step > MAX_GAP) + 1):
-            left = piece
-            while len(left):
-                first = int(numbers[left[0]])
-                stop = min(first + step * bodhi.MARKED_AT_ONCE, bodhi.MAX_NUMBER + 1)
-                block, left = np.split(left, [np.searchsorted(numbers[left], stop)])
-                frames = range(first, int(numbers[block[-1]]) + 1, step)
-                words = np.zeros((2, -(-len(frames) // 64)), dtype=np.uint64)
-                self.mark(frames, *words)
-                bits = np.unpackbits((words[0] if native else words[0] | words[1]).view(np.uint8), bitorder="little")
-                is_held[block] = bits[(numbers[block] - first) // step]
-        return is_held
+    def frames(self, native: bool, low: int = 0, stop: int = bodhi.MAX_NUMBER + 1) -> BitMap64:
+        """Return the numbers n of one kind with low <= n < stop."""
+        held = BitMap64()
+        following = max(low, 0)
+        while following < stop:
+            low = following
+            runs = self.runs(bodhi.NATIVE if native else bodhi.ALIEN, low, stop - 1)
+            held |= decode_runs(runs)
+            following = held.max() + 1 if len(runs) == bodhi.RUNS_AT_ONCE * ROW_BYTES else stop
+            if following <= low:
+                raise StoreError(f"the server says that frame {following} is behind frame {low}")
+        return held
+
+
+def decode_runs(rows: bytes) -> BitMap64:
+    """Return the frames of runs given by first, step and count."""
+    runs = np.frombuffer(rows, dtype="<i8").reshape(-1, 3)
+    first, step, count = runs.T
+    most = np.where(step == 1, MAX_RUN_FRAMES, MAX_SPACED_FRAMES)
+    sound = (first >= 0) & (first <= bodhi.MAX_NUMBER) & (step > 0) & (count > 0) & (count <= most)
+    if not sound.all() or (count - 1 > (bodhi.MAX_NUMBER - first) // step).any():
+        raise StoreError("the server says of frames what is no run of them")
+    long = count > LONG_RUN
+    frames = BitMap64()
+    for start, by, n in runs[long].tolist():
+        frames |= BitMap64(range(start, start + by * n, by))
+    first, step, count = runs[~long].T  # many short ones as one array
+    places = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    return frames | BitMap64((np.repeat(first, count) + np.repeat(step, count) * places).astype(np.uint64))
 
 
 def is_locked(fd: int) -> bool:

@@ -64,10 +64,6 @@ class _Lock:
             return False
         return True
 
-    def is_taken(self) -> bool:
-        """Tell whether another process has the lock; the query takes no lock, so a server may start meanwhile."""
-        return is_locked(self.fd)
-
     def exists(self) -> bool:
         """Tell whether the file still has its name: the end of a job may remove a store under its server."""
         try:
@@ -394,7 +390,7 @@ def _read_running(place: Path) -> dict[str, Any] | None:
     if lock is None:
         return None
     with contextlib.closing(lock):
-        return lock.read() if lock.is_taken() else None
+        return lock.read() if is_locked(lock.fd) else None
 
 
 def stop(store: str | os.PathLike[str] | None = None, *, seconds: float = SECONDS_TO_STOP) -> bool:

@@ -18,19 +18,16 @@ from pyroaring import BitMap64
 from himach.errors import TrajectoryError
 from himach.frame import RawFrame
 from himach.io.frame_source import WHOLE, ReadOptions
-from himach.io.server.client import Client
+from himach.io.server.client import BitmapFrames, Client
 from himach.io.server.survey import Answer, Holding, ServedStore, Server, Survey, survey
-from himach.io.store import bodhi
-from himach.io.store.cached_frames import CachedFrames, Reading, select_range
+from himach.io.store.cached_frames import Reading, mask_of
 from himach.io.store.store import StoreError, StoreNotFoundError
 from himach.ranks.communicator import node_name
 
 SURVEY_SECONDS = 3.0  # for all servers to list their datasets
 READ_SECONDS = 20.0  # for an answer while frames are read
 PLANNED_FRAMES = 1 << 15  # distributed over servers at a time
-MARKED_WORDS = 1 << 14  # of 64 frames, processed at a time
 NEIGHBOR_FRAMES = 32  # consecutive frames from one server if several have them
-MAX_SPREAD = 16  # a range is selected as a whole up to this width per number looked up
 ABSENT = "absent"
 
 
@@ -134,7 +131,7 @@ class _Holder:
         self._client = None
 
 
-class RemoteDataset(CachedFrames):
+class RemoteDataset(BitmapFrames):
     """Frames of one generation of a dataset on servers of other machines; for one thread at a time."""
 
     def __init__(self, name: str, generation: bytes, holders: Sequence[_Holder]) -> None:
@@ -161,39 +158,14 @@ class RemoteDataset(CachedFrames):
         """Identity as a store; it differs between nodes, so that each of them reads a part."""
         return f"{self._holders[0].server.text} from {node_name()}"
 
-    @property
-    def native(self) -> BitMap64:
-        """Numbers of the frames that some server holds natively."""
-        return BitMap64.union(BitMap64(), *(holder.native for holder in self._holders))
-
-    @property
-    def alien(self) -> BitMap64:
-        """Numbers of the frames that some server holds as aliens."""
-        return BitMap64.union(BitMap64(), *(holder.alien for holder in self._holders))
+    def frames(self, native: bool, low: int = 0, stop: int = 0) -> BitMap64:
+        """Return the numbers of all frames that some server holds natively, or as aliens."""
+        return BitMap64.union(BitMap64(), *(holder.native if native else holder.alien for holder in self._holders))
 
     def facts(self) -> dict[str, int]:
         """Return the numbers of native and alien frames, and the bytes of all stores."""
         nbytes = sum(holder.holding.nbytes for holder in self._holders)
         return {"native": len(self.native), "alien": len(self.alien), "bytes": nbytes}
-
-    def bounds(self, *, native: bool = False) -> tuple[int, int] | None:
-        """Return the first and the last frame held, or held natively; None if there is none."""
-        frames = self.native if native else self.native | self.alien
-        return (frames.min(), frames.max()) if frames else None
-
-    def mark(self, frames: range, native: npt.NDArray[np.uint64], alien: npt.NDArray[np.uint64]) -> None:
-        """Set the bits of those `frames` that are held; see `CachedFrames.mark`."""
-        bodhi.check_words(frames, native, alien)
-        for numbers, words in ((self.native, native), (self.alien, alien)):
-            for start in range(0, len(words), MARKED_WORDS):
-                block = frames[64 * start : 64 * (start + MARKED_WORDS)]
-                flags = _mask(numbers, np.arange(block.start, block.stop, block.step))
-                bits = np.packbits(np.pad(flags, (0, -len(flags) % 64)), bitorder="little").view(np.uint64)
-                words[start : start + MARKED_WORDS] |= bits
-
-    def holds(self, numbers: npt.NDArray[np.int64], native: bool = False) -> npt.NDArray[np.bool_]:
-        """Return which of the frames some server holds, or holds natively, bool (n,)."""
-        return _mask(self.native if native else self.native | self.alien, numbers)
 
     def attachment(self, name: str) -> bytes | None:
         """Return the attachment of this name from the first store that has it, or None.
@@ -285,7 +257,7 @@ class RemoteReading(Reading):
         self._plan_start = self._next
         self._plan_stop = min(len(self._numbers), self._next + PLANNED_FRAMES)
         numbers = self._numbers[self._plan_start : self._plan_stop]
-        self._plan = divide([None if item.failed else _mask(item.frames, numbers) for item in self._holders], numbers)
+        self._plan = divide([None if item.failed else mask_of(item.frames, numbers) for item in self._holders], numbers)
         for i, item in enumerate(self._holders):
             own_numbers = numbers[self._plan == i]
             if len(own_numbers):
@@ -313,15 +285,3 @@ def divide(held_flags: Sequence[npt.NDArray[np.bool_] | None], numbers: npt.NDAr
         plan[flags & (turn == 0)] = i
         turn -= flags
     return plan
-
-
-def _mask(frames: BitMap64, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Return which of the numbers are in a set, bool (n,)."""
-    if not len(numbers):
-        return np.zeros(0, dtype=bool)
-    low, stop = max(0, int(numbers.min())), int(numbers.max()) + 1
-    if stop - low <= MAX_SPREAD * len(numbers):
-        selected = select_range(frames, low, stop)
-    else:  # the whole range may not fit into memory
-        selected = frames & BitMap64(numbers[numbers >= 0].astype(np.uint64))
-    return np.isin(numbers, np.asarray(selected.to_array(), dtype=np.int64))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import struct
 import threading
 import time
@@ -19,13 +20,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import parse_qsl, quote
 
-import numpy as np
 from pyroaring import BitMap64
 
 from himach.errors import ServerUnreachableError, UsageError
 from himach.io.server.admission import default_key_file, read_key
-from himach.io.server.client import Client, find, socket_path
-from himach.io.store.bodhi import MAX_NUMBER
+from himach.io.server.client import ROW_BYTES, Client, decode_runs, find, socket_path
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.store import StoreError, StoreNotFoundError
 
@@ -102,10 +101,8 @@ def read_peers(path: Path) -> list[str]:
 ANSWER_SECONDS = 1.0  # time limit for answers of servers
 HEAD = struct.Struct("<IIIIIiiIQQQQ")  # of a dataset; see describe() in server/contents/survey.c
 DIRECTORY_BYTES = 33
-ROW_BYTES = 24
-MAX_RUN_FRAMES = 1 << 40  # in a run; a larger count is refused
+DIRECTORY = re.compile("[0-9a-f]{16}-[0-9a-f]{16}")
 TOO_LONG = (1 << 32) - 1  # size of a text that has to be fetched by itself
-MAX_SPACED_FRAMES = 1 << 24  # in a run with a step above 1, which is expanded frame by frame
 
 
 @dataclass
@@ -198,12 +195,12 @@ def _ask_into(answers: queue.SimpleQueue[tuple[str, Answer | str]], server: Serv
 
 def holdings(client: Client, name: str = "") -> Iterator[Holding]:
     """Yield a server's datasets of a name, or all of them, message by message."""
-    after = b""
+    after = ""
     while message := client.survey(after, name):
         parsed = list(parse(message))
-        if not parsed or parsed[-1].directory.encode() <= after:
+        if not parsed or parsed[-1].directory <= after or not DIRECTORY.fullmatch(parsed[-1].directory):
             raise StoreError("the server says of its datasets what is none")
-        after = parsed[-1].directory.encode()
+        after = parsed[-1].directory
         yield from parsed
 
 
@@ -227,7 +224,7 @@ def parse(message: bytes) -> Iterator[Holding]:
         oddity = ""
         frames: list[BitMap64 | None] = [BitMap64(), BitMap64()]
         try:
-            frames = [None if runs is None else _decode_frames(runs) for runs in run_bytes]
+            frames = [None if runs is None else decode_runs(runs) for runs in run_bytes]
         except StoreError as error:
             oddity = str(error)
         copies_text = texts[4].decode(errors="replace").strip()
@@ -247,22 +244,6 @@ def parse(message: bytes) -> Iterator[Holding]:
             long_stamp=stamp == TOO_LONG,
             oddity=oddity,
         )
-
-
-def _decode_frames(rows: bytes) -> BitMap64:
-    """Return the frames of runs given by first, step and count."""
-    frames = BitMap64()
-    for first, step, count in np.frombuffer(rows, dtype="<i8").reshape(-1, 3).tolist():
-        max_count = MAX_RUN_FRAMES if step == 1 else MAX_SPACED_FRAMES
-        if first < 0 or step < 1 or not 0 < count <= max_count or first + step * (count - 1) > MAX_NUMBER:
-            raise StoreError("the server says of frames what is no run of them")
-        frames |= frame_set(range(first, first + step * count, step))
-    return frames
-
-
-def frame_set(run: range) -> BitMap64:
-    """Return the frames of a range as a set."""
-    return BitMap64(run) if run.step == 1 else BitMap64(np.arange(run.start, run.stop, run.step, dtype=np.uint64))
 
 
 def _fetch_missing(server: Server, item: Holding, timeout: float) -> bool:

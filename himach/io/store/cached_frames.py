@@ -16,6 +16,7 @@ from himach.frame import RawFrame
 from himach.io.frame_source import WHOLE, FrameSource, ReadOptions
 from himach.io.store import bodhi
 
+MAX_SPREAD = 16  # a range is selected as a whole up to this width per number looked up
 BESIDE = re.compile(r"(.*) \[(slices|[0-9]+ atoms [0-9a-f]{16})\]", re.DOTALL)
 
 
@@ -33,6 +34,18 @@ def select_range(frames: BitMap64, low: int, stop: int) -> BitMap64:
     selected.remove_range(0, low)
     selected.remove_range(stop, bodhi.MAX_NUMBER + 1)
     return selected
+
+
+def mask_of(frames: BitMap64, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return which of the numbers are in a set, bool (n,)."""
+    if not len(numbers):
+        return np.zeros(0, dtype=bool)
+    low, stop = max(0, int(numbers.min())), int(numbers.max()) + 1
+    if stop - low <= MAX_SPREAD * len(numbers):
+        selected = select_range(frames, low, stop)
+    else:  # the whole range may not fit into memory
+        selected = frames & BitMap64(numbers[numbers >= 0].astype(np.uint64))
+    return np.isin(numbers, np.asarray(selected.to_array(), dtype=np.int64))
 
 
 class CachedFrames(FrameSource):

@@ -203,9 +203,12 @@ cdef extern from "server/serve.h" nogil:
 
 cdef extern from "net/wire.h" nogil:
     enum:
-        WIRE_MAX_NUMBERS, WIRE_DIRECTORY, WIRE_STATUS, WIRE_COUNTERS, WIRE_STOP, WIRE_FETCH, WIRE_ATTACHMENT,
-        WIRE_MARK, WIRE_MARKED, WIRE_MAX_MARKED, WIRE_SURVEY, WIRE_SURVEYED, N_COUNTERS
+        WIRE_MAX_NUMBERS, WIRE_MAX_RUNS, WIRE_ANSWER_HEAD, WIRE_RUNS, WIRE_FETCH, WIRE_SURVEY, WIRE_STATUS, WIRE_STOP,
+        N_COUNTERS
     ctypedef int wire_verb "enum wire_verb"
+    ctypedef struct wire_question:
+        uint64_t first, last
+        uint32_t kind
 
 cdef extern from "net/link.h" nogil:
     ctypedef struct wire_link:
@@ -230,7 +233,7 @@ cdef extern from "net/served.h" nogil:
         bint remote
         pthread_mutex_t talking, mutex
     int served_open(served_dataset *d, const char *name, const void *generation, size_t generation_bytes)
-    int served_ask(served_dataset *d, wire_verb verb, const void *data, size_t size, wire_verb expected,
+    int served_ask(served_dataset *d, wire_verb verb, const wire_question *question, const char *name,
                    unsigned char **body, size_t *n)
     int served_reader_open(served_dataset *d, const int64_t *numbers, int64_t n, const bodhi_read_options *options,
                            bodhi_reader **reader)

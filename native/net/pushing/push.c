@@ -2,11 +2,10 @@
  *
  * A frame is copied into a slot and sent to the server that its number names, or to the next one that answers: so who
  * pushes a frame of this number once more meets the one that is there. Its slot is free when a server has acknowledged
- * it. A server that breaks off or does not answer in time is asked over a new connection what it has: opening that
- * one ends the old one, so that the answer is final. What it has, just as it was sent, is acknowledged; what it has
- * not, or what nobody can be asked about, goes to the next server. So a frame is twice in the stores only if its server
- * could not be asked. Connecting and asking is a thread's (connect_async.c): a server that is dead keeps nobody
- * waiting. */
+ * it. A server that breaks off or does not answer in time gets all once more that it has not acknowledged, over a new
+ * connection, which ends the old one: what it has, just as it is sent, it acknowledges. Only what it refuses, or leaves
+ * unanswered once more, goes to the next server. So a frame is twice in the stores only if its server does not answer.
+ * Connecting is a thread's (connect_async.c): a server that is dead keeps nobody waiting. */
 #include "net/pushing/pusher.h"
 
 #include <errno.h>
@@ -21,7 +20,7 @@
 #include "segments/record.h"
 
 enum {
-    MAX_IN_FLIGHT = 8192, /* frames: as many as a HAVE may ask about, at least */
+    MAX_IN_FLIGHT = 8192, /* frames */
     BATCHES_IN_FLIGHT = 4,
     DEFAULT_TIMEOUT_MS = 60000,
     OTHERS_MS = 1000, /* wait so long for the other servers when the first one has answered */
@@ -36,7 +35,7 @@ enum {
 static server *choose_server(bodhi_pusher *p, uint64_t number) {
     for (int tried = 0; tried < p->n_servers && !p->conflict; tried++) {
         server *s = &p->servers[(p->start + number + (uint64_t)tried) % (uint64_t)p->n_servers];
-        if (s->link.fd >= 0 && (!server_is_sending(s) || s->moved_at > now_ms() - STALLED_MS)) {
+        if (s->link.fd >= 0 && !s->refuses && (!server_is_sending(s) || s->moved_at > now_ms() - STALLED_MS)) {
             return server_is_sending(s) ? NULL : s;
         }
         if (s->link.fd < 0 && s->dialling == NULL && now_ms() >= s->retry_at) {

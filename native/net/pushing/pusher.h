@@ -30,8 +30,8 @@ void slots_append(slot_list *list, slot *s);
 /* The first slot, taken off; NULL: there is none. */
 slot *slots_take(slot_list *list);
 
-/* The first slot with this frame, taken off; NULL: there is none. */
-slot *slots_take_number(slot_list *list, uint64_t number);
+/* The first slot with this frame before the slot `end` (NULL: of all), taken off; NULL: there is none. */
+slot *slots_take_number(slot_list *list, uint64_t number, const slot *end);
 
 /* A slot with a frame, to be freed; NULL: memory is out. */
 slot *slots_make(const bodhi_frame *frame);
@@ -47,12 +47,13 @@ enum {
 
 typedef struct {
     char *address;
-    wire_link link;      /* fd -1: not connected */
-    dialling *dialling;  /* NULL: nobody connects to it now */
-    bool refused_frames; /* it is asked what it has, and then left alone for a while */
+    wire_link link;     /* fd -1: not connected */
+    dialling *dialling; /* NULL: nobody connects to it now */
+    bool refuses;       /* it has refused frames: it gets no more, and is left alone when it has answered for all */
+    bool again;         /* all was sent to it again, and nothing acknowledged since */
     uint8_t token[WIRE_TOKEN];
     slot_list sent;   /* to it, and not acknowledged yet */
-    slot *out;        /* of these the last, which has not all gone yet; NULL: there is none */
+    slot *out;        /* of these the first that has not all gone yet; NULL: there is none */
     size_t out_bytes; /* of `out`, else of the FLUSH, once its first byte goes; 0: before */
     size_t out_done;  /* of these, that have gone */
     bool flush_due;   /* a FLUSH is to go behind it */
@@ -101,7 +102,7 @@ int pusher_push(bodhi_pusher *pusher, const bodhi_frame *frame);
 /* How long a server may take before it is late. */
 int64_t patience_of(const bodhi_pusher *p);
 
-/* Begin to connect to a server; what was sent to it before is asked about, and goes nowhere else meanwhile. */
+/* Begin to connect to a server; what was sent to it before is then sent again, and goes nowhere else meanwhile. */
 void server_begin_dialling(bodhi_pusher *p, server *s, int64_t timeout_ms);
 
 /* Take what came of connecting to a server, which has ended. Errors: as dial_end. */
@@ -119,7 +120,7 @@ void server_ask_for_acks(bodhi_pusher *p, server *s);
 /* Wait up to `wait_ms` until some server can be sent to, has sent something, or has been connected to. */
 void servers_await(const bodhi_pusher *p, int64_t wait_ms);
 
-/* Go on with all servers, waiting up to `wait_ms` for the first; ask those that are late over a new connection. */
+/* Go on with all servers, waiting up to `wait_ms` for the first; try those that are late over a new connection. */
 void servers_go_on(bodhi_pusher *p, int64_t wait_ms);
 
 /* --- launch.c: which launch of a simulation this process is of, as all of one mpiexec or srun have it ------------- */

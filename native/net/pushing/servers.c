@@ -28,14 +28,6 @@ static void requeue(bodhi_pusher *p, slot *s) {
     slots_append(&p->waiting, s);
 }
 
-/* All that was sent to a server is to be sent again. */
-static void requeue_all(bodhi_pusher *p, server *from) {
-    slot *s;
-    while ((s = slots_take(&from->sent)) != NULL) {
-        requeue(p, s);
-    }
-}
-
 /* --- Servers ----------------------------------------------------------------------------------------------------- */
 
 int64_t patience_of(const bodhi_pusher *p) {
@@ -48,14 +40,19 @@ static void disconnect(server *s) {
     s->unasked = 0;
     s->out = NULL;
     s->out_done = s->out_bytes = 0;
-    s->flush_due = false;
+    s->flush_due = s->refuses = false;
 }
 
-/* Do not try a server again for a while. */
-static void back_off(server *s) {
-    disconnect(s);
-    s->retry_at = now_ms() + s->pause_ms;
-    s->pause_ms = s->pause_ms * 2 > MAX_PAUSE_MS ? MAX_PAUSE_MS : s->pause_ms * 2;
+/* Do not try a server again for a while; what was sent to it is given to others. */
+static void back_off(bodhi_pusher *p, server *from) {
+    slot *s;
+    disconnect(from);
+    from->again = false;
+    from->retry_at = now_ms() + from->pause_ms;
+    from->pause_ms = from->pause_ms * 2 > MAX_PAUSE_MS ? MAX_PAUSE_MS : from->pause_ms * 2;
+    while ((s = slots_take(&from->sent)) != NULL) {
+        requeue(p, s);
+    }
 }
 
 /* Another simulation has the dataset: whatever else the other servers take, this one must not go on. */
@@ -66,77 +63,51 @@ static void note_conflict(bodhi_pusher *p, const char *reason) {
     p->conflict = true;
 }
 
-/* What is asked about all that was sent to a server, as in a KEEP; NULL: memory is out. */
-static unsigned char *questions_about(const server *s) {
-    unsigned char *questions = calloc((size_t)s->sent.n + 1, WIRE_KEEP_BYTES);
-    unsigned char *at = questions;
-    for (const slot *each = s->sent.first; each != NULL && at != NULL; each = each->next) {
-        put64(at, each->number);
-        memcpy(at + 8, each->message + 12, 4); /* the checksum in its header */
-        at += WIRE_KEEP_BYTES;
-    }
-    return questions;
-}
-
 void server_begin_dialling(bodhi_pusher *p, server *s, int64_t timeout_ms) {
     disconnect(s);
-    unsigned char *questions = questions_about(s);
-    dial_request request = {.address = s->address,
-                            .key_bytes = p->key_bytes,
-                            .open = p->open,
-                            .asked = questions,
-                            .n_asked = (size_t)s->sent.n,
-                            .timeout_ms = timeout_ms};
+    dial_request request = {
+        .address = s->address, .key_bytes = p->key_bytes, .open = p->open, .timeout_ms = timeout_ms};
     memcpy(request.key, p->key, p->key_bytes);
     memcpy(request.open.token, s->token, WIRE_TOKEN);
-    s->dialling = questions == NULL ? NULL : dial_begin(&request);
+    s->dialling = dial_begin(&request);
     if (s->dialling == NULL) {
-        back_off(s);
-        requeue_all(p, s);
+        back_off(p, s);
     }
     explicit_bzero(request.key, sizeof request.key);
 }
 
-/* Take what a server says of the first frame sent to it. */
-static void take_kept(bodhi_pusher *p, server *s, unsigned kept) {
-    slot *each = slots_take(&s->sent);
-    if (kept == WIRE_HELD) {
-        acknowledged(p, each);
-        return;
+/* Send all once more that a server had not acknowledged over its last connection: what it has it acknowledges. */
+static void send_again(bodhi_pusher *p, server *s) {
+    for (slot *each = s->sent.first; each != NULL; each = each->next) {
+        each->again = true;
     }
-    if (kept == WIRE_OTHER) {
-        char reason[256];
-        (void)snprintf(reason, sizeof reason, "%.100s: frame %llu of dataset %.60s is there with other content",
-                       s->address, (unsigned long long)each->number, p->open.name);
-        note_conflict(p, reason);
-    }
-    requeue(p, each);
+    p->facts.given_again += s->sent.n;
+    s->out = s->sent.first;
+    s->again = s->flush_due = s->out != NULL;
 }
 
 int server_end_dialling(bodhi_pusher *p, server *s) {
-    unsigned char *kept;
-    int status = dial_end(s->dialling, &s->link, &kept);
-    int64_t n = status == BODHI_OK ? s->sent.n : 0;
+    int status = dial_end(s->dialling, &s->link);
     s->dialling = NULL;
     s->moved_at = now_ms();
     if (status == BODHI_ERROR_CONFLICT) {
         note_conflict(p, bodhi_message());
     }
-    for (int64_t i = 0; i < n; i++) {
-        take_kept(p, s, kept[i]);
+    if (status == BODHI_OK) {
+        send_again(p, s);
+    } else {
+        back_off(p, s);
     }
-    free(kept);
-    if (status != BODHI_OK || s->refused_frames) {
-        back_off(s);
-    }
-    s->refused_frames = false;
-    requeue_all(p, s);
     return status;
 }
 
-/* A server broke off or was too slow: ask it once more what it has. */
+/* A server broke off or was too slow: try it once more. */
 static void resync(bodhi_pusher *p, server *s) {
-    server_begin_dialling(p, s, patience_of(p));
+    if (s->again) {
+        back_off(p, s);
+    } else {
+        server_begin_dialling(p, s, patience_of(p));
+    }
 }
 
 /* --- Sending ----------------------------------------------------------------------------------------------------- */
@@ -177,7 +148,7 @@ void server_send(bodhi_pusher *p, server *s) {
         }
         s->out_done = s->out_bytes = 0;
         if (s->out != NULL) {
-            s->out = NULL;
+            s->out = s->out->next;
         } else {
             s->flush_due = false;
             s->asked_at = s->asked_at == 0 ? now_ms() : s->asked_at;
@@ -193,45 +164,50 @@ void server_ask_for_acks(bodhi_pusher *p, server *s) {
 
 /* --- Acknowledgements -------------------------------------------------------------------------------------------- */
 
-/* Take an ACK. False: the server cannot store frames now. */
-static bool take_acks(bodhi_pusher *p, server *s) {
-    bool stores = true;
-    for (uint32_t at = 0; at + WIRE_ACK_BYTES <= s->link.in.size; at += WIRE_ACK_BYTES) {
-        wire_ack ack;
-        memcpy(&ack, s->link.in.body + at, sizeof ack);
-        slot *found = slots_take_number(&s->sent, ack.number);
-        if (found == NULL) {
-            continue;
-        }
-        if (found == s->out) { /* it has not even gone */
-            requeue(p, found);
-            stores = false;
-            break;
-        }
-        if (ack.status >= 0) {
-            acknowledged(p, found);
-        } else {
-            p->conflict = p->conflict || ack.status == BODHI_ERROR_CONFLICT;
-            p->refused = ack.status;
-            stores = false;
-            requeue(p, found);
-        }
+static void take_ack(bodhi_pusher *p, server *s, const wire_ack *ack) {
+    slot *found = slots_take_number(&s->sent, ack->number, s->out);
+    if (found == NULL) {
+        return;
     }
-    s->asked_at = 0;
-    if (stores) {
-        s->pause_ms = FIRST_PAUSE_MS;
-        p->refused = 0;
+    if (ack->status >= 0) {
+        s->again = false;
+        acknowledged(p, found);
+        return;
     }
-    return stores;
+    p->refused = ack->status;
+    s->refuses = true;
+    requeue(p, found);
 }
 
-/* Keep what a server that has refused frames says of it, if it does so at once; it is not asked any more. */
-static void take_reason(bodhi_pusher *p, server *s) {
-    enum { AT_ONCE_MS = 1000 };
-    if (link_receive(&s->link, now_ms() + AT_ONCE_MS) == BODHI_OK && s->link.in.verb == WIRE_ERROR) {
-        (void)snprintf(p->reason, sizeof p->reason, "%s: %.*s", s->address, (int)s->link.in.size - 4,
-                       (const char *)s->link.in.body + 4);
+/* Take an answer. False: it is none. */
+static bool take_answer(bodhi_pusher *p, server *s) {
+    bool is_first = !s->refuses; /* of its refusals, the one whose reason has the numbers */
+    bool conflict = false;
+    size_t records = (size_t)s->link.count * WIRE_ACK_BYTES;
+    if (s->link.verb != WIRE_FRAME || s->link.n_bytes < records) {
+        return false;
     }
+    for (size_t at = 0; at < records; at += WIRE_ACK_BYTES) {
+        wire_ack ack;
+        memcpy(&ack, s->link.records + at, sizeof ack);
+        take_ack(p, s, &ack);
+        conflict = conflict || ack.status == BODHI_ERROR_CONFLICT;
+    }
+    if (s->link.n_bytes > records && !p->conflict && (is_first || conflict)) {
+        (void)snprintf(p->reason, sizeof p->reason, "%s: %.*s", s->address, (int)(s->link.n_bytes - records),
+                       (const char *)s->link.records + records);
+    }
+    p->conflict = p->conflict || conflict;
+    s->asked_at = s->asked_at == 0 || s->sent.n == 0 ? 0 : now_ms();
+    if (!s->refuses) {
+        s->pause_ms = FIRST_PAUSE_MS;
+        p->refused = 0;
+    } else if (s->sent.n == 0 || conflict) {
+        back_off(p, s);
+    } else if (!s->flush_due && s->unasked > 0) {
+        server_ask_for_acks(p, s);
+    }
+    return true;
 }
 
 /* Take all that a server has sent. */
@@ -241,21 +217,9 @@ static void receive_acks(bodhi_pusher *p, server *s) {
         if (status == BODHI_END) {
             return;
         }
-        if (status != BODHI_OK || s->link.in.verb != WIRE_ACK) {
+        if (status != BODHI_OK || !take_answer(p, s)) {
             resync(p, s);
             return;
-        }
-        bool conflict = p->conflict;
-        if (!take_acks(p, s)) {
-            if (!conflict) { /* else the first reason is the one to be told */
-                take_reason(p, s);
-            }
-            if (p->conflict) {
-                back_off(s);
-            } else {
-                s->refused_frames = true;
-                resync(p, s); /* what it took before is not given to another */
-            }
         }
     }
 }

@@ -29,15 +29,15 @@ slot *slots_take(slot_list *list) {
     return s;
 }
 
-slot *slots_take_number(slot_list *list, uint64_t number) {
+slot *slots_take_number(slot_list *list, uint64_t number, const slot *end) {
     slot *before = NULL;
     slot *s = list->first;
-    while (s != NULL && s->number != number) {
+    while (s != end && s->number != number) {
         before = s;
         s = s->next;
     }
-    if (s == NULL || before == NULL) {
-        return s == NULL ? NULL : slots_take(list);
+    if (s == end || before == NULL) {
+        return s == end ? NULL : slots_take(list);
     }
     before->next = s->next;
     list->last = list->last == s ? before : list->last;

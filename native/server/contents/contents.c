@@ -1,4 +1,4 @@
-/* What a store has: places of frames, attachments, marks; see server.h. */
+/* What a store has: places of frames, attachments, numbers; see server.h. */
 #include "server/server.h"
 
 #include <errno.h>
@@ -17,6 +17,12 @@ enum {
     PART_BYTES = 128 << 10,      /* of an attachment at once: the loop waits for the disk so long */
     ATTACHMENT_NAME = 2 + 64 + 1 /* "x-", the letters, and the end */
 };
+
+wire_question question_of(const connection *c) {
+    wire_question asked;
+    memcpy(&asked, c->in.body, sizeof asked);
+    return asked;
+}
 
 /* --- Places ------------------------------------------------------------------------------------------------------ */
 
@@ -80,7 +86,7 @@ bool send_places(bodhi_server *server, connection *c, const int64_t *numbers, si
     unsigned char *body = places == NULL ? NULL : output_body(c, n * WIRE_PLACE_BYTES);
     if (body == NULL) {
         free(places);
-        return output_error(c, BODHI_ERROR_MEMORY, "out of memory");
+        return false;
     }
     int counted = 0;
     size_t found = c->from.remote
@@ -89,10 +95,9 @@ bool send_places(bodhi_server *server, connection *c, const int64_t *numbers, si
     c->descriptors_at = at;
     memcpy(body, places, found * sizeof *places);
     free(places);
-    output_done(c, WIRE_PLACES, found * WIRE_PLACE_BYTES);
     server->counters[COUNT_READS]++;
     server->counters[COUNT_PLACES] += found;
-    return true;
+    return output_done(c, WIRE_READ, found, found * WIRE_PLACE_BYTES);
 }
 
 /* --- Bytes ------------------------------------------------------------------------------------------------------- */
@@ -145,7 +150,7 @@ bool answer_take(bodhi_server *server, connection *c) {
     }
     unsigned char *body = output_body(c, 4 * n + total);
     if (body == NULL) {
-        return output_error(c, BODHI_ERROR_MEMORY, "out of memory");
+        return false;
     }
     held_segment held = {.fd = -1};
     size_t at = 4 * n;
@@ -155,9 +160,8 @@ bool answer_take(bodhi_server *server, connection *c) {
         at += got == WIRE_GONE ? 0 : got;
     }
     let_go_of(&held);
-    output_done(c, WIRE_TAKEN, at);
     server->counters[COUNT_TAKEN_BYTES] += at - 4 * n;
-    return true;
+    return output_done(c, WIRE_TAKE, n, at);
 }
 
 /* --- Attachments ------------------------------------------------------------------------------------------------- */
@@ -197,18 +201,18 @@ static ssize_t read_attachment(int fd, uint64_t from, unsigned char *part, uint6
 
 bool answer_attachment(connection *c) {
     char file[ATTACHMENT_NAME];
-    uint64_t from = get64(c->in.body);
+    const wire_question asked = question_of(c);
     uint64_t size = UINT64_MAX;
     uint64_t which = 0;
-    if (from > INT64_MAX || !attachment_name(c->in.body + 8, c->in.size - 8, file)) {
+    if (asked.first > INT64_MAX || !attachment_name(c->in.body + sizeof asked, c->in.size - sizeof asked, file)) {
         return output_error(c, BODHI_ERROR_ARGUMENT, "no attachment may have this name");
     }
     unsigned char *body = output_body(c, 16 + PART_BYTES);
     if (body == NULL) {
-        return output_error(c, BODHI_ERROR_MEMORY, "out of memory");
+        return false;
     }
     int fd = io_open(c->dataset->dataset->fd, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
-    ssize_t got = read_attachment(fd, from, body + 16, &size, &which);
+    ssize_t got = read_attachment(fd, asked.first, body + 16, &size, &which);
     int error = errno;
     io_drop(fd);
     if (got < 0 && error != ENOENT && error != ELOOP) {
@@ -216,47 +220,27 @@ bool answer_attachment(connection *c) {
     }
     put64(body, size);
     put64(body + 8, which);
-    output_done(c, WIRE_ATTACHMENT, 16 + (got < 0 ? 0 : (size_t)got));
-    return true;
+    return output_done(c, WIRE_FETCH, 1, 16 + (got < 0 ? 0 : (size_t)got));
 }
 
-/* --- Marks ------------------------------------------------------------------------------------------------------- */
+/* --- Numbers ----------------------------------------------------------------------------------------------------- */
 
-/* The first frame of a kind behind one; 2^64 - 1: there is none. */
-static uint64_t first_behind(bodhi_dataset *dataset, int kind, int64_t last) {
-    uint64_t first = UINT64_MAX;
-    int64_t count;
-    if (last == INT64_MAX || bodhi_dataset_numbers(dataset, kind, last + 1, &first, 1, &count) != BODHI_OK) {
-        return UINT64_MAX;
+bool answer_runs(connection *c) {
+    const wire_question asked = question_of(c);
+    int64_t last = asked.last > INT64_MAX ? INT64_MAX : (int64_t)asked.last;
+    bodhi_run *runs = malloc(WIRE_MAX_RUNS * sizeof *runs);
+    int64_t n = 0;
+    int status = runs == NULL ? bodhi_fail_memory()
+                              : bodhi_dataset_runs(c->dataset->dataset, (int)asked.kind, (int64_t)asked.first, last,
+                                                   runs, WIRE_MAX_RUNS, &n);
+    size_t count = n < 0 ? WIRE_MAX_RUNS : (size_t)n;
+    unsigned char *body = status == BODHI_OK ? output_body(c, count * sizeof *runs) : NULL;
+    if (body != NULL) {
+        memcpy(body, runs, count * sizeof *runs);
     }
-    return first;
-}
-
-bool answer_mark(connection *c) {
-    bodhi_dataset *dataset = c->dataset->dataset;
-    int64_t first = (int64_t)get64(c->in.body);
-    int64_t step = (int64_t)get64(c->in.body + 8);
-    uint64_t count = get64(c->in.body + 16);
-    if (count == 0 || count > WIRE_MAX_MARKED) {
-        return output_error(c, BODHI_ERROR_ARGUMENT, "so many frames are not marked at once");
-    }
-    size_t words = (size_t)(count + 63) / 64;
-    unsigned char *body = output_body(c, 16 + 16 * words);
-    uint64_t *marks = calloc(2 * words, sizeof *marks);
-    if (body == NULL || marks == NULL) {
-        free(marks);
-        return output_error(c, BODHI_ERROR_MEMORY, "out of memory");
-    }
-    int status = bodhi_dataset_mark(dataset, first, step, (int64_t)count, marks, marks + words);
-    memcpy(body + 16, marks, 2 * words * sizeof *marks);
-    free(marks);
+    free(runs);
     if (status != BODHI_OK) {
         return output_error(c, status, bodhi_message());
     }
-    int64_t last = first + step * (int64_t)(count - 1); /* not before 0, nor too large: it was marked */
-    last = last > first ? last : first;
-    put64(body, first_behind(dataset, BODHI_NATIVE, last));
-    put64(body + 8, first_behind(dataset, BODHI_ALIEN, last));
-    output_done(c, WIRE_MARKED, 16 + 16 * words);
-    return true;
+    return body != NULL && output_done(c, WIRE_RUNS, count, count * sizeof *runs);
 }

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,12 +137,16 @@ static void describe_directory(bodhi_server *server, text *t, const char *direct
 bool answer_survey(bodhi_server *server, connection *c) {
     char after[DIRECTORY_NAME] = "";
     char prefix[DIRECTORY_NAME] = "";
-    memcpy(after, c->in.body, NAME);
-    if (c->in.size > NAME) {
-        uint64_t hash = hash_bytes(c->in.body + NAME, c->in.size - NAME);
-        (void)snprintf(prefix, sizeof prefix, "%016llx-", (unsigned long long)hash);
+    const wire_question asked = question_of(c);
+    if (asked.first != 0 || asked.last != 0) {
+        (void)snprintf(after, sizeof after, "%016" PRIx64 "-%016" PRIx64, asked.first, asked.last);
+    }
+    if (c->in.size > sizeof asked) {
+        uint64_t hash = hash_bytes(c->in.body + sizeof asked, c->in.size - sizeof asked);
+        (void)snprintf(prefix, sizeof prefix, "%016" PRIx64 "-", hash);
     }
     text told = {0};
+    size_t n = 0;
     char next[DIRECTORY_NAME];
     size_t fits = 0;
     int64_t until = now_ms() + SURVEY_MS;
@@ -150,6 +155,7 @@ bool answer_survey(bodhi_server *server, connection *c) {
         if (told.n > WIRE_MAX_PART) {
             break;
         }
+        n += told.n > fits;
         fits = told.n;
         memcpy(after, next, sizeof after);
     }
@@ -158,9 +164,8 @@ bool answer_survey(bodhi_server *server, connection *c) {
         memcpy(body, told.bytes, fits);
     }
     free(told.bytes);
-    if (body == NULL) {
+    if (told.failed) {
         return output_error(c, BODHI_ERROR_MEMORY, "out of memory");
     }
-    output_done(c, WIRE_SURVEYED, fits);
-    return true;
+    return body != NULL && output_done(c, WIRE_SURVEY, n, fits);
 }

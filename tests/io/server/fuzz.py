@@ -24,7 +24,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from fuzz_model import DATASETS, NOTE, Connection, Model, WrongError
-from support.messages import OPEN, OPENED
+from support.messages import OPEN, message
 
 MOST_CONNECTIONS = 24
 FEW_CONNECTIONS = 12  # of some servers: who said nothing yet makes way for others
@@ -129,8 +129,8 @@ class Fuzzer:
                     other.wronged = connection.wronged = True  # whichever comes first
             connection.open(token)
         elif len(connection.expected) < 5:
-            anybodys = [connection.read, connection.fetch, connection.mark]
-            pushers = [connection.push] * 5 + [connection.keep]
+            anybodys = [connection.read, connection.fetch, connection.runs]
+            pushers = [connection.push] * 5
             self.rng.choice(anybodys + (pushers if connection.pushes else []))()
 
     def attach(self) -> None:
@@ -217,10 +217,10 @@ class Fuzzer:
             connection = Connection(self.path, self.model, self.rng)
             self.connections.append(connection)
             connection.name, connection.pushes = name, True
-            connection.ask(OPEN, struct.pack("<IIII", 1, len(name), 0, 0) + bytes(16) + name, OPENED)
+            connection.ask(OPEN, message(OPEN, struct.pack("<IIII", 1, len(name), 0, 0) + bytes(16) + name))
             for _ in range(5):
-                connection.keep()
-                connection.mark()
+                connection.read()
+                connection.runs()
             deadline = time.monotonic() + PATIENCE
             while connection.expected and time.monotonic() < deadline:
                 self.pump(connection)

@@ -11,25 +11,18 @@ import time
 from collections import deque
 
 from support.messages import (
-    ACK,
-    ATTACHMENT,
-    DONE,
-    ERROR,
+    ANSWER,
+    ANSWER_HEAD,
     FETCH,
     FLUSH,
     FRAME,
-    KEEP,
-    KEPT,
-    MARK,
-    MARKED,
     OPEN,
-    OPENED,
-    PLACES,
     READ,
+    RUNS,
     STOP,
-    TAKEN,
     crc32c,
     message,
+    question,
 )
 
 DATASETS = (b"a", b"b", b"c")
@@ -112,11 +105,11 @@ class Connection:
 
     # What is sent
 
-    def ask(self, verb: int, body: bytes, answer: int, check: object = None) -> None:
+    def ask(self, verb: int, sent: bytes, check: object = None) -> None:
         if not self.expected:
             self.since = time.monotonic()
-        self.outbox += message(verb, body)
-        self.expected.append((answer, check))
+        self.outbox += sent
+        self.expected.append((verb, check))
         self.model.counts["messages"] += 1
 
     def open(self, token: bytes) -> None:
@@ -125,7 +118,7 @@ class Connection:
         flags = (1 if self.pushes else 0) | (2 if self.rng.random() < 0.2 else 0)
         if not self.pushes:
             self.wronged = True  # the dataset need not be there
-        self.ask(OPEN, struct.pack("<IIII", flags, len(self.name), 0, 0) + token + self.name, OPENED)
+        self.ask(OPEN, message(OPEN, struct.pack("<IIII", flags, len(self.name), 0, 0) + token + self.name))
 
     def push(self) -> None:
         for _ in range(self.rng.choice((1, 1, 3, 20))):
@@ -138,21 +131,6 @@ class Connection:
             self.model.counts["messages"] += 1
         if self.rng.random() < 0.5:
             self.outbox += message(FLUSH)
-
-    def keep(self) -> None:
-        asked = [self.rng.choice(list(BODIES)) for _ in range(self.rng.choice((1, 5, 50)))]
-        sent, kept = self.model.sent[self.name], dict(self.model.kept[self.name])
-        body = b"".join(struct.pack("<QII", number, crc32c(BODIES[number, variant]), 0) for number, variant in asked)
-
-        def check(answer: bytes) -> None:
-            ever = {number for number, _ in sent}
-            still = self.model.held(self.name, kept)
-            for (number, variant), said in zip(asked, answer, strict=True):
-                wanted = (1 if still[number] == variant else 2) if number in still else said
-                if said != wanted or (said != 0 and number not in ever):
-                    raise WrongError(f"KEEP says {said} of frame {number} of {self.name!r}, not {wanted}")
-
-        self.ask(KEEP, body, KEPT, check)
 
     def read(self) -> None:
         numbers = [self.rng.randrange(NUMBERS_OF_FRAMES) for _ in range(self.rng.choice((1, 5, 50)))]
@@ -167,12 +145,15 @@ class Connection:
                 _, offset, length, descriptor, _ = at
                 if number in still and not 0 <= descriptor < len(self.descriptors):
                     raise WrongError(f"no place for frame {number} of {self.name!r}, which was acknowledged")
-                if descriptor >= 0 and len(os.pread(self.descriptors[descriptor], length, offset)) != length:
+                record = os.pread(self.descriptors[descriptor], length, offset) if descriptor >= 0 else b""
+                if descriptor >= 0 and len(record) != length:
                     raise WrongError(f"the place of frame {number} of {self.name!r} lies beyond its segment")
+                if number in still and BODIES[number, still[number]][48:] not in record:
+                    raise WrongError(f"frame {number} of {self.name!r} is another than was acknowledged")
             if self.rng.random() < 0.99:
-                self.outbox += message(DONE)
+                self.outbox += message(READ)
 
-        self.ask(READ, struct.pack(f"<{len(numbers)}Q", *numbers), PLACES, check)
+        self.ask(READ, message(READ, struct.pack(f"<{len(numbers)}Q", *numbers)), check)
 
     def fetch(self) -> None:
         first = self.rng.randrange(len(NOTE) + 10)
@@ -182,29 +163,26 @@ class Connection:
             if size != 2**64 - 1 and (size != len(NOTE) or not NOTE[first:].startswith(body[16:])):
                 raise WrongError("the attachment is another")
 
-        self.ask(FETCH, struct.pack("<Q", first) + b"note", ATTACHMENT, check)
+        self.ask(FETCH, question(FETCH, b"note", first), check)
 
-    def mark(self) -> None:
+    def runs(self) -> None:
         first, count = self.rng.randrange(NUMBERS_OF_FRAMES), self.rng.randrange(1, 64)
         sent, kept = self.model.sent[self.name], dict(self.model.kept[self.name])
 
         def check(body: bytes) -> None:
-            following, _, native, _ = struct.unpack("<4Q", body)
-            marked = {first + i for i in range(64) if native >> i & 1}
-            still = {number for number in self.model.held(self.name, kept) if number >= first}
-            asked = {number for number in still if number < first + count}
-            if not asked <= marked <= {number for number, _ in sent} or following > min(still - asked, default=2**64):
-                raise WrongError(
-                    f"MARK says {marked} and {following} of frames from {first} on, of which {still} are kept"
-                )
+            runs = struct.iter_unpack("<3Q", body)
+            held = {number for start, step, n in runs for number in range(start, start + step * n, step)}
+            asked = {number for number in self.model.held(self.name, kept) if first <= number < first + count}
+            if not asked <= held <= {number for number, _ in sent if first <= number < first + count}:
+                raise WrongError(f"RUNS says {held} of {count} frames from {first} on, of which {asked} are kept")
 
-        self.ask(MARK, struct.pack("<QqQ", first, 1, count), MARKED, check)
+        self.ask(RUNS, question(RUNS, first=first, last=first + count - 1), check)
 
     def break_off(self) -> bool:
         """Send something broken; returns whether to close at once."""
         self.wronged = self.broken = True
         self.model.counts["broken"] += 1
-        verb = self.rng.choice([verb for verb in range(24) if verb != STOP])  # which would be no mistake
+        verb = self.rng.choice([verb for verb in range(14) if verb != STOP])  # which would be no mistake
         whole = self.rng.choice(list(FRAMES.values()))
         noise = self.rng.randbytes(self.rng.choice((1, 16, 500)))
         self.outbox += self.rng.choice(
@@ -261,22 +239,22 @@ class Connection:
             if len(self.inbox) < 16 + size:
                 return
             body, self.inbox = self.inbox[16 : 16 + size], self.inbox[16 + size :]
-            if crc != (0 if verb == TAKEN else crc32c(body)):  # what that brings has checksums of its own
-                raise WrongError("a message of the server with a wrong checksum")
-            self.take(verb, body)
+            if crc != crc32c(body) or verb != ANSWER:
+                raise WrongError("a message of the server that is none")
+            self.take(*ANSWER_HEAD.unpack_from(body), body[ANSWER_HEAD.size :])
 
-    def take(self, verb: int, body: bytes) -> None:
+    def take(self, status: int, verb: int, count: int, body: bytes) -> None:
         self.since = time.monotonic()
-        if verb == ACK:
-            for number, status, _ in struct.iter_unpack("<QiI", body):
-                self.take_ack(number, status)
-        elif verb == ERROR:
+        if status < 0:
             if not self.may_end:
-                raise WrongError(f"an error for nothing: {body[4:]!r}")
+                raise WrongError(f"an error for nothing: {body!r}")
             self.expected.clear()
+        elif verb == FRAME:
+            for number, stored, _ in struct.iter_unpack("<QiI", body[: 16 * count]):
+                self.take_ack(number, stored)
         elif not self.expected or self.expected[0][0] != verb:
             if not self.may_end:
-                raise WrongError(f"answer {verb} where {list(self.expected)[:1]} was expected")
+                raise WrongError(f"an answer to {verb} where {list(self.expected)[:1]} was expected")
         else:
             self.seated = True
             _, check = self.expected.popleft()

@@ -15,6 +15,8 @@ from support.commands import wait_until
 from support.shelves import spoil
 
 from himach.io.datasets.name_space import list_datasets
+from himach.io.server.client import decode_runs
+from himach.io.store.bodhi import MAX_NUMBER, RUNS_AT_ONCE
 from himach.io.store.store import Store, StoreBusyError, StoreError, StoreNotFoundError
 
 PART = 128 << 10  # bytes of an attachment that a server gives at once
@@ -208,59 +210,42 @@ def test_an_attachment_that_changes_each_time_is_given_up(run_server, monkeypatc
             client.attachment("note")
 
 
-def windows(client, monkeypatch, lie=None):
-    """The frames that the server is asked about from now on, in a list that grows."""
-    asked, mark = [], type(client).mark
-
-    def see(self, frames, *words):
-        asked.append(frames)
-        behind = mark(self, frames, *words)
-        return behind if lie is None else lie(frames)
-
-    monkeypatch.setattr(type(client), "mark", see)
-    return asked
-
-
-def test_numbers_come_in_windows_that_grow_where_they_are_near(run_server, monkeypatch):
+def test_numbers_of_more_runs_than_a_message_takes(run_server):
     running = run_server()
+    numbers = [place**2 for place in range(2 * RUNS_AT_ONCE + 1000)]  # any two of them are a run
     with Store(running.place).dataset("run") as dataset, running.client() as client:
-        numbers = [*range(10), 50_000, 2**40]
-        keep(dataset, numbers)
+        for number in numbers:
+            dataset.write(number, 0.0, None, np.zeros((1, 3), np.float32))
+        dataset.flush()
         client.open("run")
-        asked = windows(client, monkeypatch)
-        assert client.numbers(1, 0, 1).tolist() == list(range(10))
-        assert asked == [range(64)]
-        assert client.numbers(1, 0, 12).tolist() == numbers
-        assert [(frames.start, len(frames)) for frames in asked[1:]] == [(0, 64), (50_000, 128), (2**40, 64)]
+        assert client.alien == BitMap64(numbers)
+        assert client.frames(False, 9, 50) == BitMap64([9, 16, 25, 36, 49])
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("back", [1, 64])
-def test_a_server_whose_numbers_do_not_grow_is_refused(run_server, monkeypatch, back):
+def test_a_server_whose_numbers_do_not_grow_is_refused(run_server, monkeypatch):
     running = run_server()
     push(running, range(3))
     with running.client() as client:
         client.open("run")
-        windows(client, monkeypatch, lambda frames: (frames.stop - back,) * 2)
-        with pytest.raises(StoreError, match="is behind frame"):
+        monkeypatch.setattr(type(client), "runs", lambda self, *asked: np.full((RUNS_AT_ONCE, 3), 1).tobytes())
+        with pytest.raises(StoreError, match="says that frame 2 is behind frame 2"):
             client.native
 
 
-def test_frames_far_apart_are_asked_about_without_those_between(run_server, monkeypatch):
-    running = run_server()
-    there = [0, 5, 10_000, 30_000, 2_000_000, 2_000_001]
-    with Store(running.place).dataset("run") as dataset, running.client() as client:
-        keep(dataset, there)
-        client.open("run")
-        asked = windows(client, monkeypatch)
-        for numbers, expected in (
-            (np.arange(0, 90_000_000, 10_000), [range(0, 89_990_001, 10_000)]),
-            (np.array([2_000_001, 5, 0, 5, 10_000]), [range(6), range(10_000, 10_001), range(2_000_001, 2_000_002)]),
-            (np.array([], dtype=np.int64), []),
-        ):
-            asked.clear()
-            assert client.holds(numbers).tolist() == np.isin(numbers, there).tolist()
-            assert asked == expected
+@pytest.mark.parametrize(
+    "odd", [(-1, 1, 1), (0, 0, 3), (0, 1, 0), (MAX_NUMBER, 1, 2), (0, 1, 1 << 60), (0, 1 << 60, 9), (0, 2, 1 << 40)]
+)
+def test_runs_that_cannot_be_are_refused(odd):
+    with pytest.raises(StoreError, match="no run of them"):
+        decode_runs(np.array([(0, 1, 3), odd]).tobytes())
+
+
+def test_runs_long_and_short():
+    runs = [range(3), range(10, 1000, 7), range(2000, 2010, 3), range(5000, 90_000), range(2**40, 2**40 + 1)]
+    rows = np.array([(run.start, run.step, len(run)) for run in runs])
+    assert decode_runs(rows.tobytes()) == BitMap64(number for run in runs for number in run)
+    assert decode_runs(b"") == BitMap64()
 
 
 def test_an_attachment_that_cannot_be_opened_now_is_not_told_to_be_away(run_server):

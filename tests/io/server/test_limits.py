@@ -16,14 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.cache_data import frame_of, push
-from support.messages import COUNTERS, FRAME, MARK, OPEN, READ, STATUS, connect, dial, message, open_body, talk
+from support.messages import FRAME, OPEN, READ, STATUS, connect, dial, message, open_body, question, talk
 
 import himach
 from himach import ServerUnreachableError
 from himach.io.server import control
 from himach.io.server.admission import make_key, read_key
 from himach.io.server.client import find
-from himach.io.store.bodhi import MARKED_AT_ONCE
 
 from .conftest import become
 
@@ -73,7 +72,7 @@ def test_answers_that_nobody_takes(run_server):
     running = run_server()
     push(running, range(3))
     before = resident(running.process)
-    ask = message(MARK, struct.pack("<QqQ", 0, 1, MARKED_AT_ONCE // 2)) * 500
+    ask = message(READ, bytes(8 * 4096)) * 500
     with contextlib.ExitStack() as stack:
         for _ in range(200):
             raw = dial(stack, running.path, READING)
@@ -95,7 +94,7 @@ def test_answers_beyond_all_memory_do_not_stop_the_others(run_limited):
             writer.push(np.zeros((1, 3)), time=number)
     with contextlib.ExitStack() as stack:
         for _ in range(100):
-            dial(stack, path, READING + message(MARK, struct.pack("<QqQ", 0, 1, MARKED_AT_ONCE // 2)) * 20)
+            dial(stack, path, READING + message(READ, bytes(8 * 4096)) * 20)
         time.sleep(1)  # until they have taken the memory
         start = time.monotonic()
         with contextlib.closing(find(Path(path).parent.parent)) as client:
@@ -208,8 +207,8 @@ def test_an_address_has_not_all_connections(run_server, key):
     with contextlib.ExitStack() as stack:
         several = [admitted(stack, running, key) for _ in range(4)]
         for session in several:
-            session.send(message(STATUS))
-            assert session.receive()[0] == COUNTERS
+            session.send(question(STATUS))
+            assert session.receive()[1]
         refused = admitted(stack, running, key)
         limit = b"this address has as many connections as one may have, 4 of 8; 'himach cache start --connections'"
         assert limit in refused.receive()[1]
@@ -224,7 +223,7 @@ def test_the_owner_asks_and_stops_a_full_server(run_limited):
     process, path = run_limited(connections=8)
     store = Path(path).parent.parent
     with contextlib.ExitStack() as stack:
-        several = [dial(stack, path, message(STATUS)) for _ in range(8)]
+        several = [dial(stack, path, question(STATUS)) for _ in range(8)]
         for raw in several:
             assert raw.recv(65536)
         limit = b"the server has as many connections as it may have, 8; 'himach cache start --connections' allows more"
@@ -255,7 +254,7 @@ def crowd(path):
         several.append(socket.socket(socket.AF_UNIX))
         several[-1].connect(path)
         with contextlib.suppress(BrokenPipeError):  # it may be refused before it says anything
-            several[-1].sendall(message(STATUS))
+            several[-1].sendall(question(STATUS))
         said = several[-1].recv(65536)
     return several
 

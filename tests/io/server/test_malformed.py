@@ -10,7 +10,20 @@ import time
 from pathlib import Path
 
 import pytest
-from support.messages import FLUSH, FRAME, OPEN, READ, STATUS, dial, frame_body, message, open_body, talk
+from support.messages import (
+    ANSWER,
+    FLUSH,
+    FRAME,
+    OPEN,
+    READ,
+    STATUS,
+    dial,
+    frame_body,
+    message,
+    open_body,
+    question,
+    talk,
+)
 
 from himach.io.store.bodhi import ServerHandle
 
@@ -25,11 +38,12 @@ OPENED = message(OPEN, open_body())
         ([message(STATUS, version=1)], b"another version"),
         ([message(99)], b"not known here"),
         ([message(0)], b"not known here"),
-        ([message(2, bytes(48))], b"not known here"),
+        ([message(ANSWER, bytes(48))], b"not known here"),
         ([message(FRAME, size=0xFFFFFFFF)], b"length that its verb"),
         ([message(STATUS, b"x")], b"length that its verb"),
         ([message(READ, b"123456789")], b"length that its verb"),
         ([message(READ, size=8 * 16385)], b"length that its verb"),
+        ([question(STATUS, bytes(4097))], b"length that its verb"),
         ([message(OPEN, open_body(), crc=1)], b"checksum"),
         ([message(OPEN, open_body(name_bytes=4096))], b"does not fit"),
         ([message(OPEN, open_body(name=b"a\0b"))], b"does not fit"),
@@ -104,7 +118,7 @@ def test_idle_connection_is_closed(tmp_path):
 def test_too_many_connections(tmp_path):
     with served(tmp_path, max_connections=3) as path, contextlib.ExitStack() as stack:
         for _ in range(3):
-            raw = dial(stack, path, message(STATUS))
+            raw = dial(stack, path, question(STATUS))
             assert raw.recv(65536)
         assert b"as many connections" in talk(path, OPENED)
         raw.close()

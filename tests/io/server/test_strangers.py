@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from support import commands, needs
 from support.cache_data import push
-from support.messages import ERROR, OPEN, OPENED, PLACES, READ, STOP, message, open_body
+from support.messages import OPEN, READ, STOP, message, open_body, question
 from support.messages import connect as connect_of_messages
 from support.ranks import clean_environment
 
@@ -311,16 +311,16 @@ def test_silence_at_the_door(run_server):
 def test_from_another_machine_nobody_stops_a_server(run_server, key):
     running = run_server()
     session = connect_of_messages(running.address, read_key(key))
-    session.send(message(STOP))
-    verb, said = session.receive()
-    assert verb == ERROR and b"may stop it" in said
+    session.send(question(STOP))
+    status, said = session.receive()
+    assert status < 0 and b"may stop it" in said
     assert running.process.poll() is None
     session = connect_of_messages(running.address, read_key(key))
     session.send(message(OPEN, open_body()))
-    assert session.receive()[0] == OPENED
+    assert session.receive()[0] == 0
     session.send(message(READ, bytes(8)))
-    verb, places = session.receive()
-    assert verb == PLACES and places[24:28] == b"\xff\xff\xff\xff"  # it is not there
+    status, places = session.receive()
+    assert status == 0 and places[24:28] == b"\xff\xff\xff\xff"  # it is not there
 
 
 PUSH = """

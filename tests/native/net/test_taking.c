@@ -15,7 +15,7 @@ typedef struct {
     enum way way;
     wire_parser in;
     mac_stream mac;
-    unsigned char *body; /* of an answer, behind its header */
+    unsigned char *body; /* of an answer, behind its header and head */
     int requests;
 } server;
 
@@ -61,11 +61,13 @@ static void *serve(void *argument) {
         CHECK(s->in.verb == WIRE_TAKE);
         s->requests++;
         size_t size = answer_to(s, s->in.size / WIRE_EXTENT_BYTES);
-        const wire_part part = {s->body, size};
-        wire_header_of(header, WIRE_TAKEN, size, 0);
-        size_t tag_bytes = wire_tag(&s->mac, header, &part, 1, tag);
+        const wire_answer head = {.verb = WIRE_TAKE, .count = (uint16_t)(s->in.size / WIRE_EXTENT_BYTES)};
+        const wire_part parts[] = {{&head, sizeof head}, {s->body, size}};
+        wire_header(header, WIRE_ANSWER, parts, 2);
+        size_t tag_bytes = wire_tag(&s->mac, header, parts, 2, tag);
         s->body[size - 1] ^= s->way == TOUCHED;
         send_all(s->fd, header, sizeof header);
+        send_all(s->fd, (const unsigned char *)&head, sizeof head);
         send_all(s->fd, s->body, size);
         send_all(s->fd, tag, tag_bytes);
     }

@@ -73,7 +73,6 @@ void stop_server(void);
 void push_some(void);
 void close_rank(uint32_t rank);
 void push_straight(void);
-void ask_some(void);
 
 /* keeping.c */
 void assemble_some(void);

@@ -245,9 +245,8 @@ static const struct {
     uint32_t often;
     void (*act)(void);
 } ACTS[] = {
-    {28, write_some}, {14, push_some},  {14, push_straight}, {8, assemble_some}, {4, copy_some},
-    {4, ask_some},    {4, read_some},   {5, drop_some},      {3, evict_some},    {2, remove_dataset},
-    {4, set_trouble}, {4, stop_server}, {6, close_some},
+    {28, write_some}, {18, push_some}, {14, push_straight}, {8, assemble_some}, {4, copy_some},   {4, read_some},
+    {5, drop_some},   {3, evict_some}, {2, remove_dataset}, {4, set_trouble},   {4, stop_server}, {6, close_some},
 };
 
 void actors_act(void) {

@@ -6,7 +6,7 @@
 #include "disk.h"
 
 /* Who acknowledges durably, and how many frames each has. */
-enum promiser { BY_WRITER, BY_PUSHER, BY_SERVER, BY_STRAIGHT, BY_ASSEMBLER, BY_COPIER, PROMISERS };
+enum promiser { BY_WRITER, BY_PUSHER, BY_STRAIGHT, BY_ASSEMBLER, BY_COPIER, PROMISERS };
 extern uint64_t promises[PROMISERS];
 
 /* Among the bits of frames: whose the dataset is. */

@@ -2,9 +2,7 @@
 #include "../sockets.h"
 #include "acting.h"
 
-#include "base/clock.h"
 #include "base/io.h"
-#include "net/link.h"
 
 enum { PATIENCE_MS = 300 };
 
@@ -177,38 +175,4 @@ void push_straight(void) {
     if (any(4) == 0) {
         close_rank(rank);
     }
-}
-
-/* What the server says that it keeps for good. */
-void ask_some(void) {
-    static const uint8_t no_token[WIRE_TOKEN];
-    unsigned char asked[WIRE_KEEP_BYTES * FRAMES] = {0};
-    uint32_t dataset = any(8) == 0 ? CACHED : PUSHED;
-    uint64_t held = 0;
-    if (all.server == NULL) {
-        return;
-    }
-    for (uint64_t i = 0; i < FRAMES; i++) {
-        bodhi_frame frame = frame_of(dataset, (int64_t)i);
-        put64(asked + WIRE_KEEP_BYTES * i, i);
-        put32(asked + WIRE_KEEP_BYTES * i + 8, wire_frame_crc(&frame));
-    }
-    wire_link link = {.fd = -1};
-    wire_part part = {asked, sizeof asked};
-    int64_t deadline = now_ms() + PATIENCE_MS;
-    begin_promise(dataset);
-    int status = link_dial(&link, all.socket_path, geteuid(), NULL, 0, deadline);
-    if (status == BODHI_OK) {
-        uint32_t flags = WIRE_PUSHES | WIRE_DURABLE;
-        status = link_open(&link, flags, no_token, known[dataset].name, NULL, 0, identity, deadline);
-    }
-    if (status == BODHI_OK && link_ask(&link, WIRE_KEEP, &part, 1, WIRE_KEPT, deadline) == BODHI_OK) {
-        for (size_t i = 0; i < FRAMES; i++) {
-            CHECK(link.in.body[i] != WIRE_OTHER);
-            held |= link.in.body[i] == WIRE_HELD ? UINT64_C(1) << i : 0;
-        }
-        disk_say("the server has of %u:", dataset);
-        require_pushed(BY_SERVER, dataset, held);
-    }
-    link_close(&link);
 }

@@ -253,8 +253,7 @@ int main(int argc, char **argv) {
     (void)printf("%llu histories: power cut after each of %llu calls, %llu disks, datasets in %llu states; %ld s\n",
                  (unsigned long long)sums->histories, (unsigned long long)sums->calls, (unsigned long long)sums->cuts,
                  (unsigned long long)sums->images, (long)(time(NULL) - started));
-    static const char *const promisers[PROMISERS] = {"writers",        "pushers",    "servers that were asked",
-                                                     "ranks straight", "assemblers", "copiers"};
+    static const char *const promisers[PROMISERS] = {"writers", "pushers", "ranks straight", "assemblers", "copiers"};
     for (int who = 0; who < PROMISERS; who++) {
         (void)printf("%llu frames were acknowledged durable by %s\n", (unsigned long long)sums->promises[who],
                      promisers[who]);

@@ -66,13 +66,20 @@ wire_link dialled(void) {
 
 wire_link opened(uint32_t flags, const uint8_t *token, const char *name, const char *generation) {
     wire_link link = dialled();
-    CHECK(link_open(&link, flags, token, name, generation, strlen(generation), "", now_ms() + SOON_MS) == BODHI_OK);
+    CHECK(link_open(&link, flags, token, name, generation, strlen(generation), "", NULL, now_ms() + SOON_MS) ==
+          BODHI_OK);
     return link;
 }
 
-int ask(wire_link *link, enum wire_verb verb, const void *body, size_t size, enum wire_verb expected) {
+int ask(wire_link *link, enum wire_verb verb, const void *body, size_t size) {
     wire_part part = {body, size};
-    return link_ask(link, verb, &part, 1, expected, now_ms() + SOON_MS);
+    return link_ask(link, verb, &part, 1, now_ms() + SOON_MS);
+}
+
+int question(wire_link *link, enum wire_verb verb, const char *name, uint64_t first, uint64_t last) {
+    const wire_question asked = {.first = first, .last = last};
+    const wire_part parts[] = {{&asked, sizeof asked}, {name, name == NULL ? 0 : strlen(name)}};
+    return link_ask(link, verb, parts, 2, now_ms() + SOON_MS);
 }
 
 float value_of(int64_t number, int64_t i) {
@@ -97,10 +104,10 @@ void send_frame(wire_link *link, int64_t number) {
 
 void take_acks(wire_link *link, int64_t first, uint32_t n) {
     for (uint64_t next = (uint64_t)first; next < (uint64_t)first + n;) {
-        CHECK(link_answer(link, WIRE_ACK, now_ms() + SOON_MS) == BODHI_OK && link->in.size >= WIRE_ACK_BYTES);
-        for (size_t at = 0; at < link->in.size; at += WIRE_ACK_BYTES) {
+        CHECK(link_answer(link, WIRE_FRAME, now_ms() + SOON_MS) == BODHI_OK && link->count > 0);
+        for (size_t at = 0; at < link->n_bytes; at += WIRE_ACK_BYTES) {
             wire_ack ack;
-            memcpy(&ack, link->in.body + at, sizeof ack);
+            memcpy(&ack, link->records + at, sizeof ack);
             CHECK(ack.number == next++ && ack.status >= 0);
         }
         CHECK(next <= (uint64_t)first + n);
@@ -130,14 +137,6 @@ void open_served(served_dataset *d, const char *name, const char *generation) {
 void close_served(served_dataset *d) {
     served_free(d);
     (void)pthread_mutex_destroy(&d->mutex);
-}
-
-void ask_marks(wire_link *link, int64_t first, int64_t step, int64_t count) {
-    unsigned char question[24];
-    put64(question, (uint64_t)first);
-    put64(question + 8, (uint64_t)step);
-    put64(question + 16, (uint64_t)count);
-    CHECK(ask(link, WIRE_MARK, question, sizeof question, WIRE_MARKED) == BODHI_OK);
 }
 
 void write_frames(const char *name, const char *generation, int kind, int64_t first, int64_t last) {

@@ -38,7 +38,10 @@ void stop(void);
 
 wire_link dialled(void);
 wire_link opened(uint32_t flags, const uint8_t *token, const char *name, const char *generation);
-int ask(wire_link *link, enum wire_verb verb, const void *body, size_t size, enum wire_verb expected);
+int ask(wire_link *link, enum wire_verb verb, const void *body, size_t size);
+
+/* Ask about a name, frames, or (NULL) nothing. */
+int question(wire_link *link, enum wire_verb verb, const char *name, uint64_t first, uint64_t last);
 
 /* What frame `number` holds at position i. */
 float value_of(int64_t number, int64_t i);
@@ -55,9 +58,6 @@ void close_beside(bodhi_dataset *dataset);
 /* A dataset by a link of its own. */
 void open_served(served_dataset *d, const char *name, const char *generation);
 void close_served(served_dataset *d);
-
-/* Mark frames of a link's dataset. */
-void ask_marks(wire_link *link, int64_t first, int64_t step, int64_t count);
 
 /* Write to the store, beside the server; an attachment to "/run", generation "one". */
 void write_frames(const char *name, const char *generation, int kind, int64_t first, int64_t last);

@@ -9,14 +9,6 @@ enum { PART_BYTES = 128 << 10 /* of an attachment at once */ };
 
 /* --- Questions ---------------------------------------------------------------------------------------------------- */
 
-static void fetch(wire_link *link, const char *name, uint64_t from, enum wire_verb expected) {
-    unsigned char body[8 + 80];
-    put64(body, from);
-    memcpy(body + 8, name, strlen(name)); // NOLINT(bugprone-not-null-terminated-result): lengths tell the end
-    int status = ask(link, WIRE_FETCH, body, 8 + strlen(name), WIRE_ATTACHMENT);
-    CHECK((status == BODHI_OK) == (expected == WIRE_ATTACHMENT));
-}
-
 static void test_questions(void) {
     begin("what a server answers");
     static unsigned char attached[(1 << 20) + 5000];
@@ -30,31 +22,28 @@ static void test_questions(void) {
     write_attachment("x-large", attached, sizeof attached);
     start((bodhi_serve_options){0});
     wire_link one = opened(0, no_token, "/run", "one");
-    CHECK(get64(one.in.body) == 40 && get64(one.in.body + 8) == 4);
+    CHECK(get64(one.records) == 40 && get64(one.records + 8) == 4);
     wire_link two = opened(0, no_token, "/run", "two");
-    CHECK(get64(two.in.body) == 3 && get64(two.in.body + 8) == 0);
-    char named[WIRE_DIRECTORY + 4] = "";
-    CHECK(ask(&two, WIRE_SURVEY, named, WIRE_DIRECTORY, WIRE_SURVEYED) == BODHI_OK);
-    uint32_t all = two.in.size;
-    memcpy(named + WIRE_DIRECTORY, "/run", 4); // NOLINT(bugprone-not-null-terminated-result): the length tells the end
-    CHECK(ask(&two, WIRE_SURVEY, named, sizeof named, WIRE_SURVEYED) == BODHI_OK && two.in.size < all);
-    uint32_t of_run = two.in.size;
-    memcpy(named + WIRE_DIRECTORY, "/ran", 4); // NOLINT(bugprone-not-null-terminated-result): as above
-    CHECK(ask(&two, WIRE_SURVEY, named, sizeof named, WIRE_SURVEYED) == BODHI_OK && two.in.size == all - of_run);
-    CHECK(memcmp(two.in.body + WIRE_DATASET_HEAD + WIRE_DIRECTORY, "/ransix", 7) == 0);
-    ask_marks(&one, 30, 1, 32);
-    CHECK(get64(one.in.body) == UINT64_MAX && get64(one.in.body + 8) == 62);
-    CHECK(get64(one.in.body + 16) == (UINT64_C(1) << 10) - 1 && get64(one.in.body + 24) == UINT64_C(3) << 30);
-    ask_marks(&one, INT64_MAX, 1, 1); /* nothing is behind the last number */
-    CHECK(get64(one.in.body) == UINT64_MAX && get64(one.in.body + 8) == UINT64_MAX);
-    fetch(&one, "large", 5000, WIRE_ATTACHMENT);
-    CHECK(get64(one.in.body) == sizeof attached && one.in.size == 16 + PART_BYTES);
-    CHECK(memcmp(one.in.body + 16, attached + 5000, PART_BYTES) == 0);
+    CHECK(get64(two.records) == 3 && get64(two.records + 8) == 0);
+    CHECK(question(&two, WIRE_SURVEY, NULL, 0, 0) == BODHI_OK && two.count == 3);
+    size_t all = two.n_bytes;
+    CHECK(question(&two, WIRE_SURVEY, "/run", 0, 0) == BODHI_OK && two.count == 2);
+    size_t of_run = two.n_bytes;
+    CHECK(question(&two, WIRE_SURVEY, "/ran", 0, 0) == BODHI_OK && two.n_bytes == all - of_run);
+    CHECK(memcmp(two.records + WIRE_DATASET_HEAD + WIRE_DIRECTORY, "/ransix", 7) == 0);
+    CHECK(question(&one, WIRE_RUNS, NULL, 30, 62) == BODHI_OK && one.count == 1);
+    CHECK(get64(one.records) == 30 && get64(one.records + 8) == 1 && get64(one.records + 16) == 10);
+    CHECK(question(&one, WIRE_RUNS, NULL, 40, UINT64_MAX) == BODHI_OK && one.count == 0);
+    const wire_question aliens = {.first = 61, .last = UINT64_MAX, .kind = BODHI_ALIEN};
+    CHECK(ask(&one, WIRE_RUNS, &aliens, sizeof aliens) == BODHI_OK && get64(one.records + 16) == 3);
+    CHECK(question(&one, WIRE_FETCH, "large", 5000, 0) == BODHI_OK);
+    CHECK(get64(one.records) == sizeof attached && one.n_bytes == 16 + PART_BYTES);
+    CHECK(memcmp(one.records + 16, attached + 5000, PART_BYTES) == 0);
     send_frame(&one, 200); /* it did not say that it would push */
-    CHECK(link_answer(&one, WIRE_ACK, now_ms() + SOON_MS) == BODHI_ERROR_UNSAFE);
+    CHECK(link_answer(&one, WIRE_FRAME, now_ms() + SOON_MS) == BODHI_ERROR_UNSAFE);
     link_close(&one);
     one = opened(0, no_token, "/run", "one");
-    fetch(&one, "a/../../identity", 0, WIRE_ERROR);
+    CHECK(question(&one, WIRE_FETCH, "a/../../identity", 0, 0) == BODHI_ERROR_ARGUMENT);
     link_close(&one);
     link_close(&two);
     stop();
@@ -70,14 +59,15 @@ static ssize_t short_sendmsg(int fd, const struct msghdr *message, int flags) {
 }
 
 static void test_long_answer(void) {
+    static const uint64_t numbers[100];
     begin("an answer that is sent in pieces");
     write_frames("/run", "one", BODHI_NATIVE, 0, 40);
     bodhi_calls real = bodhi_io;
     bodhi_io.sendmsg = short_sendmsg;
     start((bodhi_serve_options){0});
     wire_link link = opened(0, no_token, "/run", "one");
-    ask_marks(&link, 0, 1, 6400);
-    CHECK(link.in.size == 1616 && get64(link.in.body + 16) == (UINT64_C(1) << 40) - 1);
+    CHECK(ask(&link, WIRE_READ, numbers, sizeof numbers) == BODHI_OK && link.count == LENGTH(numbers));
+    CHECK(get64(link.records + sizeof(wire_place) * 99 + 16) > 0); /* its length */
     link_close(&link);
     stop();
     bodhi_io = real;
@@ -154,7 +144,7 @@ static void test_turns_of_readers(void) {
     for (int64_t i = 0; i < 40; i++) {
         CHECK(bodhi_reader_next(reader, &frame) == BODHI_OK && frame.positions[17] == value_of(i, 17));
     }
-    CHECK(ask(&other, WIRE_READ, number, 8, WIRE_PLACES) == BODHI_OK);
+    CHECK(ask(&other, WIRE_READ, number, 8) == BODHI_OK);
     bodhi_reader_close(reader);
     close_served(&d);
     link_close(&other);
@@ -164,13 +154,13 @@ static void test_turns_of_readers(void) {
 /* An answer to another question is none. */
 static void *answer_wrongly(void *argument) {
     int fd = *(const int *)argument;
-    unsigned char message[64];
-    unsigned char body[16] = {0};
-    wire_part part = {body, sizeof body};
-    CHECK(recv(fd, message, 24, MSG_WAITALL) == 24);
-    wire_header(message, WIRE_ACK, &part, 1);
-    memcpy(message + WIRE_HEADER, body, sizeof body);
-    CHECK(send(fd, message, WIRE_HEADER + 16, MSG_NOSIGNAL) == WIRE_HEADER + 16);
+    const wire_answer head = {.verb = WIRE_RUNS, .count = 1};
+    unsigned char message[WIRE_HEADER + sizeof head];
+    wire_part part = {&head, sizeof head};
+    CHECK(recv(fd, message, sizeof message, MSG_WAITALL) == (ssize_t)sizeof message);
+    wire_header(message, WIRE_ANSWER, &part, 1);
+    memcpy(message + WIRE_HEADER, &head, sizeof head);
+    CHECK(send(fd, message, sizeof message, MSG_NOSIGNAL) == (ssize_t)sizeof message);
     return NULL;
 }
 
@@ -183,7 +173,7 @@ static void test_wrong_answers(void) {
     CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
     wire_link link = {.fd = ends[0], .address = name};
     CHECK(pthread_create(&one, NULL, answer_wrongly, &ends[1]) == 0);
-    CHECK(ask(&link, WIRE_READ, number, 8, WIRE_PLACES) == BODHI_ERROR_PROTOCOL);
+    CHECK(ask(&link, WIRE_READ, number, 8) == BODHI_ERROR_PROTOCOL);
     CHECK(pthread_join(one, NULL) == 0);
     link_close(&link);
     (void)close(ends[1]);
@@ -206,7 +196,7 @@ static void test_acknowledgements(void) {
     take_acks(&one, 1, 2); /* unasked, and each its own */
     take_acks(&two, 3, 1);
     wire_link again = opened(WIRE_PUSHES, token, "/run", "one");
-    CHECK(link_answer(&two, WIRE_ACK, now_ms() + SOON_MS) == BODHI_ERROR_UNREACHABLE); /* it was dropped */
+    CHECK(link_answer(&two, WIRE_FRAME, now_ms() + SOON_MS) == BODHI_ERROR_UNREACHABLE); /* it was dropped */
     CHECK(!strstr(bodhi_message(), "in time"));
     link_close(&one);
     link_close(&two);
@@ -253,10 +243,12 @@ enum { LOST = 6 };
 static void *take_and_die(void *argument) {
     int fd = accept4(*(const int *)argument, NULL, NULL, SOCK_CLOEXEC);
     wire_parser parser = {.from_client = true};
-    unsigned char message[WIRE_HEADER + WIRE_OPENED_BYTES] = {0};
+    static const wire_answer head = {.verb = WIRE_OPEN, .count = 1};
+    unsigned char message[WIRE_HEADER + sizeof head + WIRE_OPENED_BYTES] = {0};
     CHECK(fd >= 0 && receive_message(fd, &parser) && parser.verb == WIRE_OPEN);
-    wire_part part = {message + WIRE_HEADER, WIRE_OPENED_BYTES};
-    wire_header(message, WIRE_OPENED, &part, 1);
+    wire_part part = {message + WIRE_HEADER, sizeof message - WIRE_HEADER};
+    memcpy(message + WIRE_HEADER, &head, sizeof head);
+    wire_header(message, WIRE_ANSWER, &part, 1);
     CHECK(send(fd, message, sizeof message, MSG_NOSIGNAL) == (ssize_t)sizeof message);
     for (int i = 0; i < LOST; i++) {
         CHECK(receive_message(fd, &parser) && parser.verb == WIRE_FRAME);
@@ -308,7 +300,7 @@ static void test_lost_server(void) {
     CHECK(facts.acknowledged == LOST && facts.in_flight == 0 && facts.given_again == LOST);
     CHECK(bodhi_push_close(pusher) == BODHI_OK);
     wire_link link = opened(0, no_token, "run", "");
-    CHECK(get64(link.in.body) == LOST);
+    CHECK(get64(link.records) == LOST);
     link_close(&link);
     stop();
 }
@@ -325,7 +317,7 @@ static void test_server_lost_for_good(void) {
     CHECK(bodhi_push_flush(pusher) == BODHI_OK);
     CHECK(bodhi_push_close(pusher) == BODHI_OK);
     wire_link link = opened(0, no_token, "run", "");
-    CHECK(get64(link.in.body) == (uint64_t)2 * LOST);
+    CHECK(get64(link.records) == (uint64_t)2 * LOST);
     link_close(&link);
     stop();
 }
@@ -351,10 +343,11 @@ static void test_slots(void) {
         slots[i].number = i;
         slots_append(&list, &slots[i]);
     }
-    CHECK(slots_take_number(&list, 2) == &slots[2] && list.n == 4);
-    CHECK(slots_take_number(&list, 4) == &slots[4] && list.n == 3 && slots_take_number(&list, 9) == NULL);
+    CHECK(slots_take_number(&list, 2, &slots[2]) == NULL); /* it has not gone yet */
+    CHECK(slots_take_number(&list, 2, NULL) == &slots[2] && list.n == 4);
+    CHECK(slots_take_number(&list, 4, NULL) == &slots[4] && list.n == 3 && slots_take_number(&list, 9, NULL) == NULL);
     slots_append(&list, &slots[2]);
-    CHECK(slots_take(&list) == &slots[0] && slots_take_number(&list, 1) == &slots[1]);
+    CHECK(slots_take(&list) == &slots[0] && slots_take_number(&list, 1, &slots[3]) == &slots[1]);
     CHECK(slots_take(&list) == &slots[3] && slots_take(&list) == &slots[2] && slots_take(&list) == NULL);
 }
 
@@ -363,8 +356,6 @@ static void test_slots(void) {
 /* A client whose question the disk keeps from being answered is not silent, however long that takes. */
 static void test_a_slow_disk(void) {
     enum { PATIENCE = 500 }; /* ms: a busy machine looks at its clients later than every 200 ms */
-    unsigned char asked[WIRE_KEEP_BYTES] = {0};
-    const wire_part question = {asked, sizeof asked};
     bodhi_calls real = bodhi_io;
     begin("a client that waits for the disk");
     watch_syncs();
@@ -373,11 +364,9 @@ static void test_a_slow_disk(void) {
     atomic_store(&syncs_held, true);
     send_frame(&link, 0);
     CHECK(link_send_message(&link, WIRE_FLUSH, NULL, 0, now_ms() + SOON_MS) == BODHI_OK);
-    CHECK(link_send_message(&link, WIRE_KEEP, &question, 1, now_ms() + SOON_MS) == BODHI_OK);
     (void)usleep(4 * PATIENCE * 1000);
     atomic_store(&syncs_held, false);
     take_acks(&link, 0, 1);
-    CHECK(link_answer(&link, WIRE_KEPT, now_ms() + SOON_MS) == BODHI_OK);
     link_close(&link);
     stop();
     bodhi_io = real;
@@ -385,7 +374,7 @@ static void test_a_slow_disk(void) {
 
 static int open_as(const char *name, const char *identity) {
     wire_link link = dialled();
-    int status = link_open(&link, WIRE_PUSHES, no_token, name, "one", 3, identity, now_ms() + SOON_MS);
+    int status = link_open(&link, WIRE_PUSHES, no_token, name, "one", 3, identity, NULL, now_ms() + SOON_MS);
     link_close(&link);
     return status;
 }

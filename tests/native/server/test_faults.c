@@ -221,18 +221,18 @@ static void read_places(void) {
     if (link_dial(&link, socket_path, geteuid(), NULL, 0, deadline) != BODHI_OK) {
         return;
     }
-    int status = link_open(&link, 0, no_token, "run", NULL, 0, "", deadline);
+    int status = link_open(&link, 0, no_token, "run", NULL, 0, "", NULL, deadline);
     if (status == BODHI_OK) {
-        const unsigned char question[24] = {[8] = 1, [16] = FRAMES};
-        const wire_part asked = {question, sizeof question};
-        status = link_ask(&link, WIRE_MARK, &asked, 1, WIRE_MARKED, deadline);
+        const wire_question question = {.last = FRAMES};
+        const wire_part asked = {&question, sizeof question};
+        status = link_ask(&link, WIRE_RUNS, &asked, 1, deadline);
     }
     if (status == BODHI_OK) {
-        status = link_ask(&link, WIRE_READ, &part, 1, WIRE_PLACES, deadline);
+        status = link_ask(&link, WIRE_READ, &part, 1, deadline);
     }
     for (size_t i = 0; status == BODHI_OK && i < FRAMES; i++) {
         wire_place at;
-        memcpy(&at, link.in.body + i * sizeof at, sizeof at);
+        memcpy(&at, link.records + i * sizeof at, sizeof at);
         CHECK(at.descriptor >= -1 && (at.descriptor < link.n_descriptors || link.n_descriptors == 0));
     }
     link_close(&link);
