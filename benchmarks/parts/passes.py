@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.analysis import Analysis
-from himach.engine import Memory, Passed, Work, run_pass
+from himach.engine import Memory, Passed, RankFrames, run_pass
 from himach.frame import Frame, RawFrame
 from himach.ranks.communicator import World
 
@@ -44,7 +44,7 @@ def timed_pass(
     passed = run_pass(
         world,
         [[analysis]],
-        Work(
+        RankFrames(
             range(frames),
             take,
             read,

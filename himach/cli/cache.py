@@ -16,7 +16,7 @@ from himach.cli.text import columns, echo, format_facts, format_minute, server_l
 from himach.io.store.sizes import parse_size, show_size
 
 if TYPE_CHECKING:
-    from himach.io.datasets.listing import Entry
+    from himach.io.datasets.listing import DatasetEntry
 
 
 @click.group(cls=CommandGroup)
@@ -120,7 +120,7 @@ def list_(cache: str | None) -> None:
             echo(f"{item.name}: {item.note}")
 
 
-def _row(item: Entry) -> tuple[str, ...]:
+def _row(item: DatasetEntry) -> tuple[str, ...]:
     size, used = show_size(item.nbytes), format_minute(item.last_used)
     name = f"copy of {item.name}" if item.is_copy else f"  {item.atoms:,} of its atoms" if item.atoms else item.name
     return name, f"{item.native:,}", f"{item.alien:,}", size, used, item.generation[:8]

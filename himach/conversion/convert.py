@@ -25,8 +25,8 @@ from himach.conversion.frames import Reader, Steps
 from himach.conversion.options import ConvertOptions
 from himach.conversion.state import Unfinished, conversion_identity, take_unfinished, write_record
 from himach.conversion.target import (
+    ConversionTarget,
     Converted,
-    Target,
     cannot_write,
     check_target,
     display_path,
@@ -38,7 +38,7 @@ from himach.conversion.target import (
 )
 from himach.errors import TimeUpError, UsageError, checks_arguments
 from himach.frame import FIELDS
-from himach.io.datasets.frame_steps import UNIT, Part, Shift, add, total
+from himach.io.datasets.frame_steps import UNIT, PartialFrame, Shift, add, total
 from himach.io.datasets.member import Member
 from himach.io.datasets.opening import OpenFrames, open_frames
 from himach.io.datasets.request import TransformOptions
@@ -249,7 +249,9 @@ def _convert(world: World, options: ConvertOptions, opened: OpenFrames, paths: t
 
         names, earlier = on_first_rank(comm, make, share=True)
         apart = len(world.nodes) > 1
-        targets = run_collectively(comm, lambda: [Target(*pair, apart) for pair in zip(files, names, strict=True)])
+        targets = run_collectively(
+            comm, lambda: [ConversionTarget(*pair, apart) for pair in zip(files, names, strict=True)]
+        )
         for target in targets:
             stack.callback(target.close)
         if paths[0] != paths[1]:  # otherwise the PDB file is its own topology
@@ -275,7 +277,9 @@ def _convert(world: World, options: ConvertOptions, opened: OpenFrames, paths: t
     return Converted(*paths, n_frames, n_atoms, n_bytes, seconds, _list_steps(options), tuple(steps.warnings), written)
 
 
-def _keep(state: Unfinished, target: Target, identity: Callable[[], str], files: list[Path], n_frames: int) -> NoReturn:
+def _keep(
+    state: Unfinished, target: ConversionTarget, identity: Callable[[], str], files: list[Path], n_frames: int
+) -> NoReturn:
     """Keep an unfinished trajectory; raise TimeUpError."""
     state.keep(target, identity())
     files.remove(target.temporary)
@@ -298,7 +302,7 @@ def _list_steps(options: ConvertOptions) -> tuple[str, ...]:
     return tuple(text for applied, text in steps if applied)
 
 
-def _write_topology(steps: Steps, target: Target) -> None:
+def _write_topology(steps: Steps, target: ConversionTarget) -> None:
     """Write the topology with the positions of the first frame."""
     try:
         with interrupts_wait():
@@ -319,7 +323,7 @@ def _split_rounds(n_frames: int, n_atoms: int, size: int, first: int = 0) -> Ite
 
 
 def _write_together(
-    comm: Communicator, steps: Steps, reader: Reader, target: Target, fmt: Format, display: Progress,
+    comm: Communicator, steps: Steps, reader: Reader, target: ConversionTarget, fmt: Format, display: Progress,
     earlier: Unfinished | None, requests: StopRequests,
 ) -> Unfinished:  # fmt: skip
     """Write the frames not written `earlier`, each rank its parts; return the progress when done or out of time."""
@@ -351,8 +355,8 @@ def _write_together(
 
 
 def _finish_frames(
-    steps: Steps, frames: Iterable[Part], shifts: Sequence[Shift], moved: npt.NDArray[np.int64]
-) -> Iterator[Part]:
+    steps: Steps, frames: Iterable[PartialFrame], shifts: Sequence[Shift], moved: npt.NDArray[np.int64]
+) -> Iterator[PartialFrame]:
     """Yield frames ready to be written; add their shifts to `moved`."""
     for place, part in enumerate(frames):
         if len(moved):

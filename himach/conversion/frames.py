@@ -21,7 +21,7 @@ from himach.atoms import Atoms
 from himach.conversion.options import ConvertOptions
 from himach.errors import UsageError
 from himach.frame import RawFrame
-from himach.io.datasets.frame_steps import Part, Shift, frame_steps, jumps, periods_to_shift, rows
+from himach.io.datasets.frame_steps import PartialFrame, Shift, frame_steps, jumps, periods_to_shift, rows
 from himach.io.datasets.opening import OpenFrames
 from himach.io.datasets.source import Source
 from himach.io.frame_source import ReadOptions
@@ -87,7 +87,7 @@ class Steps:
         if is_pdb and len(self._bonds) and len(self.atoms) < PDB_SERIALS:
             _add_bonds(path, self.atoms.indices, self._bonds)
 
-    def read(self, raw: RawFrame, copy: bool) -> Part:
+    def read(self, raw: RawFrame, copy: bool) -> PartialFrame:
         """Return the needed atoms of a frame after the first part of the steps; in new memory with `copy`."""
         positions, velocities, forces = (
             None if array is None else np.array(array[self._read], copy=copy or None)
@@ -95,12 +95,14 @@ class Steps:
         )
         box = None if raw.box is None else raw.box.copy()
         assert positions is not None
-        part = Part(raw.number, raw.time, positions, box, velocities, forces, data=raw.data, precision=raw.precision)
+        part = PartialFrame(
+            raw.number, raw.time, positions, box, velocities, forces, data=raw.data, precision=raw.precision
+        )
         for step in self._before:
             step(part)
         return part
 
-    def finish(self, part: Part) -> None:
+    def finish(self, part: PartialFrame) -> None:
         """Apply the second part of the steps to a frame and keep only the atoms to write."""
         for step in self._after:
             step(part)
@@ -109,7 +111,7 @@ class Steps:
             None if array is None else array[self._written] for array in (part.velocities, part.forces)
         )
 
-    def show(self, part: Part, step: int) -> AtomGroup:
+    def show(self, part: PartialFrame, step: int) -> AtomGroup:
         """Set the Universe to a frame of the written atoms; return these."""
         full: list[Any] = []
         for array in (part.positions, part.velocities, part.forces):
@@ -159,7 +161,7 @@ class Reader:
         self.n_atoms = len(steps.needed)
         self.followed = self.n_atoms if nojump else 0
 
-    def read(self, span: range) -> tuple[Iterable[Part], list[Shift]]:
+    def read(self, span: range) -> tuple[Iterable[PartialFrame], list[Shift]]:
         """Return some frames, and the shifts of atoms that jumped to each from the one before.
 
         If atoms are not followed, frames are read lazily, and each may reuse the memory of the one before.
@@ -213,7 +215,7 @@ class Reader:
         for request in requests:
             request.wait()
 
-    def _read(self, steps: range, copy: bool) -> Iterator[Part]:
+    def _read(self, steps: range, copy: bool) -> Iterator[PartialFrame]:
         numbers = np.array([self.frames[step] for step in steps], np.int64)
         facts: dict[int, tuple[dict[str, Any] | None, float]] = {}
         local_numbers = [number for number in numbers.tolist() if number not in self._received]

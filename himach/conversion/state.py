@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from himach.checkpoint.sources import versions
 from himach.conversion.options import ConvertOptions
-from himach.conversion.target import NAME_LENGTH, Converted, Target, cannot_write, parse_dataset_name
+from himach.conversion.target import NAME_LENGTH, ConversionTarget, Converted, cannot_write, parse_dataset_name
 from himach.files import content_digest, whole_file
 from himach.io.datasets.opening import OpenFrames
 from himach.io.trajectories.urls.byte_file import local_path
@@ -86,7 +86,7 @@ class Unfinished:
     n_bytes: int
     moved: npt.NDArray[np.int64]
 
-    def keep(self, target: Target, identity: str) -> None:
+    def keep(self, target: ConversionTarget, identity: str) -> None:
         """Keep a file, synced by all ranks, for a conversion with the same identity."""
         state = io.BytesIO()
         np.savez(state, identity=identity, frames=self.frames, n_bytes=self.n_bytes, moved=self.moved)

@@ -151,7 +151,7 @@ def remove_files(paths: Iterable[Path]) -> None:
             path.unlink()
 
 
-class Target:
+class ConversionTarget:
     """A file named `temporary` until all is written, then renamed to `path` in the same folder."""
 
     def __init__(self, path: Path, temporary: Path, apart: bool = False) -> None:

@@ -87,7 +87,7 @@ class Keeper(Protocol):
 
 
 @dataclass(frozen=True)
-class Work:
+class RankFrames:
     """The frames of a rank: their numbers, their source, and what is called besides map()."""
 
     frames: Selected  # the selected frame numbers
@@ -100,7 +100,7 @@ class Work:
     guarded: bool = True  # whether to check that map() leaves the state of setup() unchanged
 
 
-def map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None, costs: FrameCosts) -> None:
+def map_tasks(mappers: Sequence[Mapper], work: RankFrames, keeper: Keeper | None, costs: FrameCosts) -> None:
     """Map the frames of all tasks; record their times in `costs`."""
     for mapper, universe in zip(mappers, work.universes or [None] * len(mappers), strict=True):
         if work.guarded:
@@ -116,7 +116,7 @@ def map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None, cost
     work.wait()
 
 
-def _map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None, costs: FrameCosts) -> None:
+def _map_tasks(mappers: Sequence[Mapper], work: RankFrames, keeper: Keeper | None, costs: FrameCosts) -> None:
     frames = work.frames
     done, due = 0, 1
     # Most passes have one analysis: avoid function calls per frame for it.

@@ -15,7 +15,7 @@ import numpy as np
 
 from himach.analysis import Analysis
 from himach.engine.clock import Clock, FrameCosts, RankTimes
-from himach.engine.mapping import Keeper, Mapper, Work, map_tasks
+from himach.engine.mapping import Keeper, Mapper, RankFrames, map_tasks
 from himach.engine.pairs.block import shards_for
 from himach.engine.reducing import Reducer, SharedReduce, run_alone
 from himach.engine.results import Results
@@ -44,7 +44,7 @@ class Passed:
 def run_pass(
     world: World,
     analyses: Sequence[Sequence[Analysis]],
-    work: Work,
+    work: RankFrames,
     together: SharedReduce = run_alone,
     memory: Memory | None = None,
     keeper: Keeper | None = None,

@@ -47,7 +47,7 @@ def pack(things: Any, cache: str) -> bytes:
     file = io.BytesIO()
     try:
         with sent_by_value(_find_code(things)):
-            _Pickler(file, cache).dump(things)
+            _ResultPickler(file, cache).dump(things)
     except HimachError:
         raise
     except Exception as error:
@@ -65,7 +65,7 @@ def unpack(content: bytes) -> Any:
         raise AnalysisError(f"an analysis cannot be rebuilt on a rank: {type(error).__name__}: {error}") from error
 
 
-class _Pickler(CodePickler):
+class _ResultPickler(CodePickler):
     def __init__(self, file: io.BytesIO, cache: str) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
         self._cache = cache
@@ -173,7 +173,7 @@ def _compact(value: Any) -> Any:
     while len(types := set(map(type, items))) == 1:
         (kind,) = types
         if kind in NUMBERS:
-            return value if len(items) < FEW_NUMBERS else _Numbers(np.array(items, dtype=kind), kinds)
+            return value if len(items) < FEW_NUMBERS else _ResultNumbers(np.array(items, dtype=kind), kinds)
         if kind not in (list, tuple):
             break
         first, *others = set(map(len, items))
@@ -184,7 +184,7 @@ def _compact(value: Any) -> Any:
     return value if len(value) > FEW_NUMBERS else [_compact(item) for item in value]
 
 
-class _Numbers:
+class _ResultNumbers:
     """Replaces a list of numbers, or of lists or tuples of these; `kinds` has type and length of each inner one."""
 
     def __init__(self, numbers: npt.NDArray[Any], kinds: list[tuple[type, int]]) -> None:

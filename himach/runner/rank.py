@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from himach.engine import Passed, Work, run_pass
+from himach.engine import Passed, RankFrames, run_pass
 from himach.io.datasets.origin_stamp import OriginChangedError
 from himach.io.datasets.source import Source
 from himach.io.datasets.writeback import WriteResult
@@ -140,7 +140,7 @@ def _map_and_reduce(run: RankRun) -> tuple[Passed, Mapping[str, int]]:
     return passed, _read_counts(source)
 
 
-def _work(run: RankRun, source: Source, display: Progress, meeting: Meeting) -> Work:
+def _work(run: RankRun, source: Source, display: Progress, meeting: Meeting) -> RankFrames:
     def poll() -> None:
         meeting.poll()
         meeting.while_waiting()
@@ -156,7 +156,7 @@ def _work(run: RankRun, source: Source, display: Progress, meeting: Meeting) -> 
             source.confirm()
         return steps
 
-    return Work(
+    return RankFrames(
         frames=run.opened.frames,
         take=take,
         read=source.read if run.paths is None else partial(run.paths.read, source),

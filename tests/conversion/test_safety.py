@@ -145,12 +145,12 @@ def test_a_script_that_is_terminated_leaves_no_file(long, tmp_path):
 
 
 def test_what_another_conversion_writes_stays(tmp_path):
-    from himach.conversion.target import Target, make_file
+    from himach.conversion.target import ConversionTarget, make_file
 
     path = tmp_path / "out.xtc"
     left, locked = make_file(path), make_file(path)
     assert not left.exists()
-    target = Target(path, locked)
+    target = ConversionTarget(path, locked)
     try:
         third = make_file(path)
         assert sorted(tmp_path.iterdir()) == sorted([locked, third])

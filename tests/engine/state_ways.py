@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from checkpoint.fingerprint.script_cases import text_of
 
-from himach.engine import Work, run_pass
+from himach.engine import RankFrames, run_pass
 from himach.examples import sample
 from himach.io.trajectories.origin import open_origin
 from himach.io.universe.topology import copy_topology, load_topology
@@ -38,7 +38,7 @@ def map_frames(file, steps):
     analysis.setup(view.universe)
     view.detach()
     task = iter([np.array(steps)])
-    work = Work(
+    work = RankFrames(
         FRAMES,
         lambda: next(task, None),
         lambda numbers: (RAWS[number] for number in numbers.tolist()),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from himach.analysis import Analysis, Pairs
-from himach.engine import Passed, Work, run_pass
+from himach.engine import Passed, RankFrames, run_pass
 from himach.engine.shuffle.runs import Memory
 from himach.frame import Frame, RawFrame
 from himach.ranks.communicator import Communicator, World, alone
@@ -156,10 +156,10 @@ def tasks(n: int, comm: Communicator, seed: int = 0, largest: int = 5) -> list[n
     return [task for task, owner in zip(cut, owners, strict=True) if owner == comm.rank]
 
 
-def make_work(frames: range, raws: dict[int, RawFrame], rank_tasks: Sequence[np.ndarray], n: int = 1) -> Work:
+def make_work(frames: range, raws: dict[int, RawFrame], rank_tasks: Sequence[np.ndarray], n: int = 1) -> RankFrames:
     """Return the work of a rank's tasks on made-up frames, for `n` analyses."""
     queue = iter(rank_tasks)
-    return Work(
+    return RankFrames(
         frames,
         lambda: next(queue, None),
         lambda numbers: (raws[number] for number in numbers.tolist()),

@@ -45,7 +45,7 @@ class Merge:
         self._numbers = numbers
         self._table = frames.table
         self._presence = PresenceMerge(frames)
-        self._encoded = _Numbers()
+        self._encoded = _SeriesNumbers()
         blocks_by_kind: dict[int, dict[Kind, list[tuple[int, Block]]]] = {}
         for rank, blocks in enumerate(sources):
             for block in blocks:
@@ -87,7 +87,7 @@ class Merge:
                     yield from merge_mixed(width, present, start, stop, len(self._table))
 
 
-class _Numbers(dict[bytes, int]):
+class _SeriesNumbers(dict[bytes, int]):
     """Numbers keys in the order of their first lookup."""
 
     def __missing__(self, key: bytes) -> int:

@@ -92,7 +92,7 @@ def _immutable(value: Any) -> bool:
 
 def _pickle(value: Any) -> bytes:
     stream = io.BytesIO()
-    pickler = _Pickler(stream)
+    pickler = _ValuePickler(stream)
     try:
         pickler.dump(value)
         return _pickle_by_value(value) if pickler.by_value else stream.getvalue()
@@ -126,7 +126,7 @@ class _TextPickler(pickle.Pickler):
         }
 
 
-class _Pickler(_TextPickler):
+class _ValuePickler(_TextPickler):
     """Refuses values that must not be sent, and detects classes of ``__main__``."""
 
     by_value = False

@@ -62,8 +62,8 @@ class Exchange:
     def __init__(self, world: World) -> None:
         self.sent = 0
         self.world = world
-        self._leaving = _Window(world.share_words)
-        self._arriving = _Window(world.share_words)
+        self._leaving = _WaveWindow(world.share_words)
+        self._arriving = _WaveWindow(world.share_words)
         self._seats = [rank for ranks in world.node_ranks for rank in ranks]
         self._sizes = world.share_words(world.node.size * len(self._seats))
         self._firsts = [0, *accumulate(map(len, world.node_ranks))]
@@ -130,7 +130,7 @@ class Exchange:
         sizes[world.node.rank] = [streams[rank].size for rank in self._seats]
         self.sent += int(sizes[world.node.rank].sum())
         world.node.barrier()  # all ranks have read the previous data, which can be overwritten
-        layout = Layout(sizes, self._firsts)
+        layout = WaveLayout(sizes, self._firsts)
         leaving = self._leaving.room(layout.regions[-1])
         layout.write(world.node.rank, leaving.view(np.uint8), [streams[rank] for rank in self._seats])
         streams.clear()
@@ -186,7 +186,7 @@ class Exchange:
                 yield rank, content[stop - size : stop]
 
 
-class Layout:
+class WaveLayout:
     """Offsets of the streams of a node's ranks in its memory."""
 
     def __init__(self, sizes: Sizes, firsts: Sequence[int]) -> None:
@@ -208,7 +208,7 @@ class Layout:
             stream.write(memory[start : start + stream.size])
 
 
-class _Window:
+class _WaveWindow:
     """Growing memory of a node, reused so that its pages need not be allocated each time."""
 
     def __init__(self, share_words: Callable[[int], SharedWords]) -> None:

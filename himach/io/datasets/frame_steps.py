@@ -41,7 +41,7 @@ Rows = slice | npt.NDArray[np.int64]
 
 
 @dataclass(slots=True)
-class Part(RawFrame):
+class PartialFrame(RawFrame):
     """Some atoms of a frame, with the interface of a timestep for transformations."""
 
     @property
@@ -285,9 +285,9 @@ class Paths:
             before = after.positions.copy()  # the reader reuses its memory
         return jump_rows, vectors
 
-    def _extract(self, raw: RawFrame) -> Part:
+    def _extract(self, raw: RawFrame) -> PartialFrame:
         """Return the followed atoms, made whole in the frame's own memory if requested."""
-        part = Part(raw.number, raw.time, raw.positions[self._rows], raw.box)
+        part = PartialFrame(raw.number, raw.time, raw.positions[self._rows], raw.box)
         if self._whole is not None:
             self._whole(part)
             raw.positions[self._rows] = part.positions
@@ -320,7 +320,7 @@ class Paths:
             self._memory.close()
 
 
-def _jumps(before: npt.NDArray[np.float32], after: Part, vectors: Doubles) -> npt.NDArray[np.void]:
+def _jumps(before: npt.NDArray[np.float32], after: PartialFrame, vectors: Doubles) -> npt.NDArray[np.void]:
     atoms, periods = jumps(before, after.positions, vectors, after.number)
     result = np.empty(len(atoms), JUMP)
     result["atom"], result["periods"] = atoms, periods

@@ -21,7 +21,7 @@ from himach.ranks.communicator import node_name
 
 
 @dataclass(frozen=True)
-class Entry:
+class DatasetEntry:
     """A dataset in a store: name, hexadecimal generation, subdirectory, numbers of frames."""
 
     name: str
@@ -32,7 +32,7 @@ class Entry:
     nbytes: int
     last_used: int
     note: str = ""
-    subsets: tuple[Entry, ...] = ()
+    subsets: tuple[DatasetEntry, ...] = ()
     is_copy: bool = False
 
     @property
@@ -50,7 +50,7 @@ def open_existing(choice: str | None, *, writing: bool = False) -> Store | None:
 
 
 @dataclass
-class Evicted:
+class EvictedDatasets:
     """What `evict_chosen` freed, and which segments it could not evict: text with dataset and reason."""
 
     nbytes: int = 0
@@ -58,10 +58,10 @@ class Evicted:
     busy: list[str] = field(default_factory=list)
 
 
-def entries(store: Store) -> list[Entry]:
+def entries(store: Store) -> list[DatasetEntry]:
     """Return the datasets in a store and its copies of remote files, last used first."""
     listed = [
-        Entry(copy.name, "", copy.folder.name, 0, 0, copy.nbytes, int(copy.last_used), is_copy=True)
+        DatasetEntry(copy.name, "", copy.folder.name, 0, 0, copy.nbytes, int(copy.last_used), is_copy=True)
         for copy in copies_in(store.path)
     ]
     for directory in sorted({*store.directories()} - {copy.directory for copy in listed}):
@@ -70,18 +70,18 @@ def entries(store: Store) -> list[Entry]:
             dataset = store.open_directory(directory)
             facts = dataset.facts()
         except StoreError as error:
-            listed.append(Entry(directory, "", directory, 0, 0, nbytes, last_used, str(error)))
+            listed.append(DatasetEntry(directory, "", directory, 0, 0, nbytes, last_used, str(error)))
             continue
         n_refused = facts["refused_segments"]
         note = f"{n_refused} segments of another version or dataset are left alone" if n_refused else ""
         counts = facts["native"], facts["alien"]
-        listed.append(Entry(dataset.name, dataset.generation.hex(), directory, *counts, nbytes, last_used, note))
+        listed.append(DatasetEntry(dataset.name, dataset.generation.hex(), directory, *counts, nbytes, last_used, note))
     return sorted(_nest_subsets(listed), key=lambda entry: (-entry.last_used, entry.name))
 
 
-def _nest_subsets(listed: list[Entry]) -> list[Entry]:
+def _nest_subsets(listed: list[DatasetEntry]) -> list[DatasetEntry]:
     """Move subsets into the entries of their datasets; a subset without its dataset stays an entry of its own."""
-    subsets: dict[tuple[str, str], list[Entry]] = {}
+    subsets: dict[tuple[str, str], list[DatasetEntry]] = {}
     for entry in listed:
         if entry.atoms:
             subsets.setdefault((base_name(entry.name), entry.generation), []).append(entry)
@@ -126,11 +126,13 @@ def _note_errors(notes: list[str], errors: tuple[type[Exception], ...] = (StoreE
         notes.append(str(error))
 
 
-def evict_chosen(store: Store, dataset: str | None = None, *, aliens: bool = False, to: int | None = None) -> Evicted:
+def evict_chosen(
+    store: Store, dataset: str | None = None, *, aliens: bool = False, to: int | None = None
+) -> EvictedDatasets:
     """Evict what the user chose."""
     names = _chosen_names(store.path, dataset)
     sizes = survey(store.path)
-    evicted = Evicted()
+    evicted = EvictedDatasets()
     for copy in copies_in(store.path):
         if names.pop(copy.folder.name, None) is None or (to is not None and sizes.used - evicted.nbytes <= to):
             continue
@@ -171,7 +173,7 @@ def _chosen_names(path: Path, dataset: str | None) -> dict[str, str]:
     return chosen
 
 
-def _names_by_directory(chosen: Iterable[Entry]) -> dict[str, str]:
+def _names_by_directory(chosen: Iterable[DatasetEntry]) -> dict[str, str]:
     """Return the names of datasets by subdirectory, subsets first."""
     chosen_entries = list(chosen)
     subset_names = {subset.directory: subset.name for entry in chosen_entries for subset in entry.subsets}

@@ -1,4 +1,4 @@
-"""A SLURM job from outside: `Job` submits, polls and cancels it; `split_options()` separates sbatch's and srun's."""
+"""A SLURM job from outside: `SlurmJob` submits, polls and cancels it; `split_options()` separates srun's options."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class JobState:
         return self.name not in self.GOING_ON
 
 
-class Job:
+class SlurmJob:
     """A submitted job."""
 
     def __init__(self, number: str) -> None:

@@ -22,7 +22,7 @@ from himach.errors import HimachError, RankError, UsageError, as_himach
 from himach.ranks.launch.parent_channel import KINDS
 from himach.ranks.launch.stop_requests import Terminated, terminate
 from himach.ranks.slurm.job import JOINS, UNREACHABLE
-from himach.ranks.slurm.session import Kind, Session, join
+from himach.ranks.slurm.session import MessageKind, Session, join
 from himach.ranks.slurm.steps import StepPool, fitting_mpi
 
 __all__: list[str] = []
@@ -37,7 +37,7 @@ class Printed(io.TextIOBase):
     encoding = "utf-8"
     DEATH = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): (.+)$", re.MULTILINE)
 
-    def __init__(self, session: Session, kind: Kind) -> None:
+    def __init__(self, session: Session, kind: MessageKind) -> None:
         self._session, self._kind = session, kind
         self._line = self._death = ""
 
@@ -56,12 +56,12 @@ class Printed(io.TextIOBase):
         return death
 
 
-class Work:
+class JobWork:
     """Has ranks do one piece of work after another and sends the outcome of each."""
 
     def __init__(self, session: Session, options: list[str]) -> None:
         self._session, self._options = session, options or [fitting_mpi()]
-        sys.stdout, sys.stderr = Printed(session, Kind.OUT), Printed(session, Kind.ERR)
+        sys.stdout, sys.stderr = Printed(session, MessageKind.OUT), Printed(session, MessageKind.ERR)
         self._errors = sys.stderr
         self._requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._environ = dict(os.environ)
@@ -89,13 +89,13 @@ class Work:
                 result = ranks.do(work, request["keeps"], last=True)
             except KeyboardInterrupt:
                 self._busy = False
-                self._session.send(Kind.STOPPED)
+                self._session.send(MessageKind.STOPPED)
             except Exception as error:
                 self._busy = False
                 self._send_error(as_himach(error))
             else:
                 self._busy = False
-                self._session.send(Kind.RESULT, result)
+                self._session.send(MessageKind.RESULT, result)
             ranks = self._ranks()
 
     def _ranks(self) -> StepPool:
@@ -120,7 +120,7 @@ class Work:
 
     def _send_error(self, error: HimachError) -> None:
         kind = next(base.__name__ for base in type(error).__mro__ if base.__name__ in KINDS)
-        self._session.send(Kind.ERROR, json.dumps({"kind": kind, "text": str(error)}).encode())
+        self._session.send(MessageKind.ERROR, json.dumps({"kind": kind, "text": str(error)}).encode())
 
     def _on_stop(self, number: int, frame: FrameType | None) -> None:
         if self._busy:
@@ -130,14 +130,14 @@ class Work:
     def _listen(self) -> NoReturn:
         """Receive requests in a thread."""
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # for the main thread, which sleeps
-        signals = {Kind.COMMIT: signal.SIGUSR1, Kind.STOP: signal.SIGINT, Kind.END: signal.SIGTERM}
+        signals = {MessageKind.COMMIT: signal.SIGUSR1, MessageKind.STOP: signal.SIGINT, MessageKind.END: signal.SIGTERM}
         while (message := self._session.receive()) is not None:
             kind, body = message
-            if kind in (Kind.WORK, Kind.STOP):
-                self._stopped = kind is Kind.STOP
-            if kind is Kind.WORK:
+            if kind in (MessageKind.WORK, MessageKind.STOP):
+                self._stopped = kind is MessageKind.STOP
+            if kind is MessageKind.WORK:
                 self._requests.put(body)
-            elif kind is not Kind.COMMIT or self._busy:
+            elif kind is not MessageKind.COMMIT or self._busy:
                 os.kill(os.getpid(), signals[kind])
         os._exit(0)  # SLURM ends the ranks with this script
 
@@ -147,7 +147,7 @@ def main() -> None:
     host, port, key = os.environ.pop(JOINS).split()
     session = _join(host, int(port), key.encode())
     try:
-        Work(session, sys.argv[1:]).do_all()
+        JobWork(session, sys.argv[1:]).do_all()
     except Terminated:
         pass
     except OSError:

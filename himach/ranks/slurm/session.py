@@ -25,7 +25,7 @@ AT_ONCE = 1 << 20  # most bytes of one recv()
 KEEP_ALIVE = {socket.TCP_KEEPIDLE: 20, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 4, socket.TCP_USER_TIMEOUT: 60_000}
 
 
-class Kind(enum.IntEnum):
+class MessageKind(enum.IntEnum):
     """Kind of a message."""
 
     #: To the job: work; keep pairs (SIGUSR1); stop the current work; end the job.
@@ -47,7 +47,7 @@ class Session:
         for option, value in KEEP_ALIVE.items():
             connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
-    def send(self, kind: Kind, body: bytes = b"") -> None:
+    def send(self, kind: MessageKind, body: bytes = b"") -> None:
         """Send a message."""
         head = HEAD.pack(kind, len(body))
         with self._sending:
@@ -56,14 +56,14 @@ class Session:
             self._connection.sendall(self._tag(self._own, self._sent + 1, body))
             self._sent += 2
 
-    def receive(self) -> tuple[Kind, bytes] | None:
+    def receive(self) -> tuple[MessageKind, bytes] | None:
         """Return the next message; None if the other side has gone or a message was altered."""
         head = self._part(HEAD.size)
         if head is None:
             return None
         kind, size = HEAD.unpack(head)
         body = self._part(size)
-        return None if body is None or kind not in set(Kind) else (Kind(kind), body)
+        return None if body is None or kind not in set(MessageKind) else (MessageKind(kind), body)
 
     def close(self) -> None:
         """Close the connection, so that the other side notices."""

@@ -25,8 +25,8 @@ from himach.io.server.admission import AdmissionListener
 from himach.ranks import process_exit
 from himach.ranks.launch.parent_channel import KINDS, STARTED_BY, ParentChannel
 from himach.ranks.launch.stop_requests import Terminated
-from himach.ranks.slurm.job import JOINS, UNREACHABLE, Job, JobState, split_options
-from himach.ranks.slurm.session import Kind, Session
+from himach.ranks.slurm.job import JOINS, UNREACHABLE, JobState, SlurmJob, split_options
+from himach.ranks.slurm.session import MessageKind, Session
 
 __all__: list[str] = []
 
@@ -51,7 +51,7 @@ class Submitter:
         self._parent, self._options = parent, options
         #: Messages of the job, signal numbers, "joined" once, and None when the job has gone.
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._job: Job | None = None
+        self._job: SlurmJob | None = None
         self._session: Session | None = None
         self._listener: AdmissionListener | None = None
         self._place = ""
@@ -117,7 +117,7 @@ class Submitter:
         python = shlex.join([sys.executable, "-P", "-m", "himach.ranks.slurm.job_main", *steps])
         # Only this user can read the script, on the way to the node and there; a command line or a file may be public.
         joins = shlex.quote(f"{host} {port} {key}")
-        self._job = Job.submit(options, f"#!/bin/sh\nexport {JOINS}={joins}\nexec {python}\n")
+        self._job = SlurmJob.submit(options, f"#!/bin/sh\nexport {JOINS}={joins}\nexec {python}\n")
         submitted = {"job": self._job.number, "size": self._job.tasks()}
         self._parent.report_begin()
         self._parent.publish_result(json.dumps(submitted).encode())
@@ -136,7 +136,7 @@ class Submitter:
         """Receive the job's messages in a thread."""
         assert self._listener is not None
         self._listener.close()
-        streams = {Kind.OUT: sys.stdout, Kind.ERR: sys.stderr}
+        streams = {MessageKind.OUT: sys.stdout, MessageKind.ERR: sys.stderr}
         while (message := session.receive()) is not None:
             kind, body = message
             if kind in streams:
@@ -151,7 +151,7 @@ class Submitter:
         else:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    def _run(self, job: Job, work: bytes) -> bool:
+    def _run(self, job: SlurmJob, work: bytes) -> bool:
         """Have the job's ranks do this work when the job has joined; return whether it goes on afterwards."""
         keeps = json.loads(work.partition(b"\n")[0])["keeps"]
         session = self._await_session(job)
@@ -159,39 +159,39 @@ class Submitter:
             return False
         self._parent.report_begin()
 
-        def send(kind: Kind, body: bytes = b"") -> None:
+        def send(kind: MessageKind, body: bytes = b"") -> None:
             with contextlib.suppress(OSError):  # the job has gone, which the listener reports
                 session.send(kind, body)
 
-        send(Kind.WORK, work)
+        send(MessageKind.WORK, work)
         while True:
             event = self._events.get()
             match event:
                 case signal.SIGUSR1:
-                    send(Kind.COMMIT)
+                    send(MessageKind.COMMIT)
                 case signal.SIGINT:
-                    send(Kind.STOP)
+                    send(MessageKind.STOP)
                 case signal.SIGTERM if keeps:
                     keeps = False  # a second SIGTERM does not wait
-                    send(Kind.END)
+                    send(MessageKind.END)
                 case signal.SIGTERM:
                     return False
-                case Kind.RESULT, body:
+                case MessageKind.RESULT, body:
                     self._parent.publish_result(body)
                     return True
-                case Kind.ERROR, body:
+                case MessageKind.ERROR, body:
                     fields = json.loads(body)
                     error = KINDS[fields["kind"]](fields["text"])
                     if isinstance(error, RankError) and job.poll().is_over:
                         raise self._lost_error(job)
                     self._parent.publish_error(error)
                     return True
-                case Kind.STOPPED, _:
+                case MessageKind.STOPPED, _:
                     return True
                 case None:
                     raise self._lost_error(job)
 
-    def _await_session(self, job: Job) -> Session | None:
+    def _await_session(self, job: SlurmJob) -> Session | None:
         """Wait until the job has begun and joined; return None if it was cancelled meanwhile."""
         pause, reason = FIRST_LOOK, ""
         while self._session is None:
@@ -214,14 +214,14 @@ class Submitter:
                 return None
         return self._session
 
-    def _lost_error(self, job: Job) -> HimachError:
+    def _lost_error(self, job: SlurmJob) -> HimachError:
         """Return the error for the end of a job that had joined."""
         deadline = time.monotonic() + COMPLETES
         while (state := job.poll()).name == "COMPLETING" and time.monotonic() < deadline:
             time.sleep(0.2)
         return job.end_error(state)
 
-    def _missed_error(self, job: Job, state: JobState) -> HimachError:
+    def _missed_error(self, job: SlurmJob, state: JobState) -> HimachError:
         """Return the error for a job that ended before it joined."""
         error = job.end_error(state)
         if state.exit_code == UNREACHABLE:

@@ -27,7 +27,7 @@ from himach.ranks.collective import is_everywhere, run_collectively
 from himach.ranks.communicator import Communicator, World
 from himach.staging.assembly.complete_frames import Assembled, Finder
 from himach.staging.assembly.rounds import Rounds
-from himach.staging.assembly.target import Target
+from himach.staging.assembly.target import AssemblyTarget
 from himach.staging.assembly.workers import Team
 from himach.staging.options import StageOptions
 from himach.staging.shares import open_store
@@ -63,7 +63,7 @@ def assemble(world: World, store: Store | None, name: str) -> Assembled:
     targets, finders = [], []
     try:
         for kind in kinds:
-            targets.append(target := Target(store, name, kind))
+            targets.append(target := AssemblyTarget(store, name, kind))
             finders.append(finder := Finder(world, team, target, kind, by_kind.get(kind), result))
             # Check that all launches belong to one simulation before setting slices of any of them aside.
             target.agree_on_author(

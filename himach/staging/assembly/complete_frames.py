@@ -18,7 +18,7 @@ import numpy.typing as npt
 from himach.io.push.held_slices import Followed, HeldSlices, SliceKind
 from himach.ranks.collective import run_collectively
 from himach.ranks.communicator import Communicator, World
-from himach.staging.assembly.target import FOREIGN, Target
+from himach.staging.assembly.target import FOREIGN, AssemblyTarget
 from himach.staging.assembly.workers import WHOLE_FRAME, Team, assign, divide_among_ranks
 
 #: Incomplete frames whose reason is printed.
@@ -103,8 +103,14 @@ class Finder:
     """Finds frames of one kind whose slices are complete."""
 
     def __init__(
-        self, world: World, team: Team, target: Target, kind: SliceKind, slices: HeldSlices | None, result: Assembled
-    ) -> None:  # fmt: skip
+        self,
+        world: World,
+        team: Team,
+        target: AssemblyTarget,
+        kind: SliceKind,
+        slices: HeldSlices | None,
+        result: Assembled,
+    ) -> None:
         self._world, self._team, self._target, self._result = world, team, target, result
         self._n_atoms = kind.n_atoms
         self._slices = slices or HeldSlices()

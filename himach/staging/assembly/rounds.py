@@ -18,7 +18,7 @@ from himach.io.store.store import StoreFullError
 from himach.ranks.collective import run_collectively
 from himach.ranks.communicator import Communicator, World
 from himach.staging.assembly.complete_frames import Assembled, Finder
-from himach.staging.assembly.target import FrameWriter, Target
+from himach.staging.assembly.target import AssemblyTarget, FrameWriter
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -100,7 +100,9 @@ class Round:
 class Rounds:
     """Assembles frames of one kind with all ranks."""
 
-    def __init__(self, world: World, target: Target, kind: SliceKind, slices: HeldSlices, result: Assembled) -> None:
+    def __init__(
+        self, world: World, target: AssemblyTarget, kind: SliceKind, slices: HeldSlices, result: Assembled
+    ) -> None:
         self._world, self._slices, self._result = world, slices, result
         self._comm = world.comm
         self._n_atoms = kind.n_atoms

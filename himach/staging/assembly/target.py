@@ -1,4 +1,4 @@
-"""`Target`, the dataset of whole frames in a node's store, and `FrameWriter`, which writes frames in a thread."""
+"""`AssemblyTarget`, the dataset of whole frames in a node's store; `FrameWriter` writes frames in a thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from himach.ranks.communicator import Communicator
 Numbers = npt.NDArray[np.int64]
 
 
-class Target:
+class AssemblyTarget:
     """Whole frames of one kind in this node's store."""
 
     def __init__(self, store: Store | None, name: str, kind: SliceKind) -> None:
@@ -135,7 +135,7 @@ DURABLE_BYTES = 32 << 20
 class FrameWriter:
     """Writes frames and tracks which are on disk."""
 
-    def __init__(self, target: Target, n_atoms: int) -> None:
+    def __init__(self, target: AssemblyTarget, n_atoms: int) -> None:
         self.full: StoreFullError | None = None
         self.lost: StoreFullError | None = None
         self.count = 0

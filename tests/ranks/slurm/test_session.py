@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from himach.errors import RankError, TimeUpError, UsageError
 from himach.io.server.admission import AdmissionListener
-from himach.ranks.slurm.job import Job, JobState, split_options
-from himach.ranks.slurm.session import HEAD, Kind, Session, exactly, join
+from himach.ranks.slurm.job import JobState, SlurmJob, split_options
+from himach.ranks.slurm.session import HEAD, MessageKind, Session, exactly, join
 from himach.ranks.slurm.submitter import Submitter
 
 KEY = secrets.token_hex(32).encode()
-MESSAGES = st.lists(st.tuples(st.sampled_from(Kind), st.binary(max_size=3000)), max_size=5)
+MESSAGES = st.lists(st.tuples(st.sampled_from(MessageKind), st.binary(max_size=3000)), max_size=5)
 
 
 @contextlib.contextmanager
@@ -74,9 +74,9 @@ def test_a_job_joins_and_says_more_than_a_socket_holds():
     with listening() as (port, admitted):
         job = join("127.0.0.1", port, KEY, 10)
         submitter = admitted.get(timeout=10)
-        thread = threading.Thread(target=job.send, args=(Kind.RESULT, body))
+        thread = threading.Thread(target=job.send, args=(MessageKind.RESULT, body))
         thread.start()
-        assert submitter.receive() == (Kind.RESULT, body)
+        assert submitter.receive() == (MessageKind.RESULT, body)
         thread.join()
         job.close()
         assert submitter.receive() is None
@@ -106,7 +106,7 @@ def test_a_job_does_not_work_for_somebody_else():
                 join("127.0.0.1", listener.getsockname()[1], KEY, 10)
 
 
-def said(*messages: tuple[Kind, bytes], joined: bool = True) -> list[bytes]:
+def said(*messages: tuple[MessageKind, bytes], joined: bool = True) -> list[bytes]:
     """Return the bytes of each message of a side."""
     one, other = connected()
     side = Session(one, KEY, joined)
@@ -118,7 +118,7 @@ def said(*messages: tuple[Kind, bytes], joined: bool = True) -> list[bytes]:
     return found
 
 
-def heard(*content: bytes) -> list[tuple[Kind, bytes]]:
+def heard(*content: bytes) -> list[tuple[MessageKind, bytes]]:
     """Return what the process that submitted the job takes of these bytes."""
     one, other = connected()
     side = Session(other, KEY, joined=False)
@@ -131,7 +131,7 @@ def heard(*content: bytes) -> list[tuple[Kind, bytes]]:
     return taken
 
 
-FIRST, SECOND = (Kind.RESULT, b"first"), (Kind.ERROR, b"second")
+FIRST, SECOND = (MessageKind.RESULT, b"first"), (MessageKind.ERROR, b"second")
 
 
 @given(st.integers(0), st.integers(1, 255))
@@ -154,12 +154,12 @@ def test_messages_are_those_of_this_side_now():
 
 def test_a_length_that_nobody_vouches_for_takes_no_memory():
     tracemalloc.start()
-    assert heard(HEAD.pack(Kind.RESULT, 1 << 40) + bytes(32) + b"x" * 1000) == []
+    assert heard(HEAD.pack(MessageKind.RESULT, 1 << 40) + bytes(32) + b"x" * 1000) == []
     assert tracemalloc.get_traced_memory()[1] < 4 << 20
     tracemalloc.stop()
 
 
-class OverJob(Job):
+class OverJob(SlurmJob):
     """A job that is over."""
 
     def poll(self):
@@ -207,7 +207,7 @@ def test_a_job_that_goes_between_two_runs_is_missed_by_the_second(monkeypatch):
 
         def work():
             job.receive()
-            job.send(Kind.RESULT, b"one")
+            job.send(MessageKind.RESULT, b"one")
             job.close()
 
         threads = [threading.Thread(target=each) for each in (listen, work)]
@@ -227,7 +227,7 @@ def test_options_of_srun_are_told_apart():
 
 
 def test_how_a_job_ended_is_told():
-    job = Job("7")
+    job = SlurmJob("7")
     assert isinstance(job.end_error(JobState("TIMEOUT")), TimeUpError)
     assert isinstance(job.end_error(JobState("COMPLETING", "TimeLimit")), TimeUpError)
     assert str(job.end_error(JobState("NODE_FAIL"))) == "job 7 is over: NODE_FAIL"

@@ -10,7 +10,7 @@ import numpy as np
 from himach.io.push.held_slices import SliceKind
 from himach.io.store.quota import survey
 from himach.io.store.store import Store
-from himach.staging.assembly.target import Target
+from himach.staging.assembly.target import AssemblyTarget
 
 IS_FILE = Path.is_file
 
@@ -29,6 +29,6 @@ def test_files_that_vanish_meanwhile_are_no_error(tmp_path, monkeypatch):
         return was
 
     monkeypatch.setattr(Path, "is_file", is_file)
-    advice = re.search(r"--quota (\d+)MiB", Target(store, "run7", SliceKind(b"", 3, b"0" * 16)).advice())
+    advice = re.search(r"--quota (\d+)MiB", AssemblyTarget(store, "run7", SliceKind(b"", 3, b"0" * 16)).advice())
     assert advice is not None
     assert 1 << 20 < used < int(advice[1]) << 20 < used + (5 << 20)

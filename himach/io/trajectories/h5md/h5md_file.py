@@ -17,7 +17,7 @@ import numpy.typing as npt
 from himach.errors import HimachError, NoFrameError, TrajectoryError, UsageError
 from himach.frame import RawFrame, Vectors
 from himach.io.trajectories.failures import reason
-from himach.io.trajectories.h5md.layout import DatasetRows, Element, Layout, Rows, read_layout
+from himach.io.trajectories.h5md.layout import DatasetRows, Element, H5mdLayout, Rows, read_layout
 from himach.io.trajectories.index.timeline import EvenTimeline, ListedTimeline, Timeline
 from himach.io.trajectories.readahead import ask_for
 from himach.io.trajectories.urls.byte_file import FileObject, read_status
@@ -118,7 +118,7 @@ class H5mdFile(FrameFile):
         self._edges = b""
         self._box: npt.NDArray[np.float32] | None = None
 
-    def _read_layout(self, group: str | None, converted: bool) -> Layout:
+    def _read_layout(self, group: str | None, converted: bool) -> H5mdLayout:
         try:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", UserWarning)

@@ -117,7 +117,7 @@ class Element:
 
 
 @dataclass(frozen=True)
-class Layout:
+class H5mdLayout:
     """Arrays of an H5MD tree."""
 
     n_frames: int
@@ -191,7 +191,7 @@ def is_array(thing: Any) -> bool:
     return hasattr(thing, "shape")
 
 
-def read_layout(root: Any, rows: Callable[[str], Rows], group: str | None, converted: bool) -> Layout:
+def read_layout(root: Any, rows: Callable[[str], Rows], group: str | None, converted: bool) -> H5mdLayout:
     """Return the layout of an H5MD tree."""
     tree = _Tree(root, rows, converted)
     base = _particles(tree, group)
@@ -216,7 +216,7 @@ def read_layout(root: Any, rows: Callable[[str], Rows], group: str | None, conve
         if name in tree.group(base):
             vectors[name] = _vectors(tree, f"{base}/{name}", kind, steps, n_atoms)
     step = tree.ticks(f"{base}/position/step", 1)
-    return Layout(
+    return H5mdLayout(
         n_frames,
         n_atoms,
         vectors,
