@@ -46,14 +46,14 @@ def dataclass_options(cls: type, without: Collection[str] = ()) -> Callable[[Com
 
     def add(command: Command) -> Command:
         for item in reversed([item for item in fields(cls) if item.metadata and item.name not in without]):
-            settings = {
-                name: value for name, value in item.metadata.items() if name not in ("recorded", "short", "choices")
-            }
+            own = ("recorded", "short", "names", "choices")
+            settings = {name: value for name, value in item.metadata.items() if name not in own}
             if "choices" in item.metadata:
                 settings["type"] = click.Choice(item.metadata["choices"])
             elif settings.get("type") is Path:
                 settings["type"] = PATH
-            names = ["--" + item.name.replace("_", "-"), *filter(None, [item.metadata.get("short")]), item.name]
+            names = ["--" + item.name.replace("_", "-"), *filter(None, [item.metadata.get("short")])]
+            names += [*item.metadata.get("names", ()), item.name]
             command = click.option(*names, **settings)(command)
         return command
 

@@ -247,7 +247,7 @@ def _statistics(run: RankRun, passed: Passed, read: Mapping[str, int], seconds: 
     warned = [] if run.place is None else run.place.warned  # the record shares this list: later warnings get in
     warned += [text for text in world.comm.allreduce(list(warned), _texts) if text not in warned]
     frames = sum(share.counts.values()) + (0 if kept is None else kept.plan.reused)
-    missing = len(run.job.select(run.opened.origin.n_frames)) - frames
+    missing = len(run.job.select(run.opened.origin.n_frames, run.opened.origin.times)) - frames
     start, end = (
         datetime.fromtimestamp(second).astimezone().isoformat(timespec="milliseconds")
         for second in (run.started, time.time())

@@ -63,9 +63,9 @@ def run(
     topology: PathLike | None = None,
     *,
     ensemble: PathLike | Sequence[Member] | None = None,
-    start: int | None = None,
-    stop: int | None = None,
-    step: int | None = None,
+    start: int | str | None = None,
+    stop: int | str | None = None,
+    step: int | str | None = None,
     frames: Any = None,
     transform: Sequence[Transformation | NoJump] = (),
     ranks: int | Ranks | None = None,
@@ -98,7 +98,8 @@ def run(
         ``trajectory`` (and ``topology``, ``group``, ...), or a pattern such as ``"sims/*/traj.xtc"``, for which
         `topology` may be a pattern, too.
     start, stop, step
-        Choice of frames as in ``universe.trajectory[start:stop:step]``: half-open, negative allowed.
+        Choice of frames as in ``universe.trajectory[start:stop:step]``: half-open, negative allowed. A text is a time:
+        ``start="10ns", stop="50ns", step="100ps"``.
     frames
         In place of these, frame numbers that ascend, negative ones from the end, or a boolean for every frame, as in
         ``universe.trajectory[frames]``; or a text such as ``"0,5,10-20"``, whose ranges have both their ends.

@@ -154,7 +154,7 @@ def test_start_stop_and_step_are_mdanalysis_s():
         ({"every": 9}, r"no argument 'every'; himach.follow\(\) analyses frames that still come"),
         ({"verbose": True}, "no argument 'verbose'; it is progress=..."),
         ({"trajectory": "imd://localhost:9"}, "is a running engine: 'himach follow'"),
-        ({"stop": "2"}, "stop is '2': it is a whole number"),
+        ({"stop": "2x"}, "stop is '2x': it is a whole number"),
         ({"ranks": "2"}, "ranks is '2': it is a whole number of ranks"),
         ({"analysis": "rmds"}, "no analysis 'rmds'; did you mean 'rmsd'"),
         ({"analysis": rms.RMSD}, "an analysis of MDAnalysis: himach.mdanalysis.run"),

@@ -49,9 +49,10 @@ def offline_origin(
         files = replace(files, topologies={})  # the first rank parses for all, and files may be large
     if comm.size == 1 and cached is None:
         raise TrajectoryError(f"{choice.name} is not in the cache any more, and there is no file of that name")
-    frames = range(stamp.n_frames) if select is None else run_collectively(comm, lambda: select(stamp.n_frames))
-    needed = _needed_frames(files.times, frames)
     times = files.times
+    known = None if times is None else times.at
+    frames = range(stamp.n_frames) if select is None else run_collectively(comm, lambda: select(stamp.n_frames, known))
+    needed = _needed_frames(files.times, frames)
     between = times is None and select is None  # a reader may request the time of any frame
     if choice.is_pushed:
         located, listed_frames = _find_pushed(world, frames, cached)

@@ -224,7 +224,7 @@ def _open_memory(world: World, job: FramesRequest, universe: UniverseInput) -> O
         if facts.fingerprint != first_facts.fingerprint:
             raise UsageError("the trajectory in memory is another one here than on the first rank; give all the same")
 
-    selected = on_first_rank(world.comm, partial(job.select, origin.n_frames), share=True)
+    selected = on_first_rank(world.comm, partial(_select, job, origin), share=True)
     topologies, first, dt = _share_first(world, read_first)
     first_facts = world.comm.bcast(facts)
     run_collectively(world.comm, compare)
@@ -268,8 +268,7 @@ def open_dataset(
     cached = _open_cached(world, node_store, choice, candidates or [], quota, request.topology)
     ready = time.time()
     if origin is not None:
-        select = request.select if isinstance(request, FramesRequest) else range
-        frames = on_first_rank(comm, partial(select, origin.n_frames), share=True)
+        frames = on_first_rank(comm, partial(_select, request, origin), share=True)
     else:
         origin, frames, files = offline_origin(world, request, node_store, choice, holder, cached)
     opened = OpenDataset(origin, frames, cached, quota, watch, choice.is_pushed, node_store, request.cache, at=ready)
@@ -277,6 +276,12 @@ def open_dataset(
     if cached is not None:
         opened.name, opened.generation = cached.name, cached.generation
     return opened
+
+
+def _select(request: DatasetRequest, origin: Origin) -> Selected:
+    return (
+        request.select(origin.n_frames, origin.times) if isinstance(request, FramesRequest) else range(origin.n_frames)
+    )
 
 
 def note_elsewhere(request: DatasetRequest, store: Store | ServedStore | None = None, quota: int = 0) -> None:

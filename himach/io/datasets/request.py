@@ -1,15 +1,15 @@
-"""Options: `DatasetRequest` of any command, `RunOptions` of a run, `LiveOptions` of a run over arriving frames.
+"""Requests for frames: `DatasetRequest` of any command, `FramesRequest` of runs and conversions, by number or by time.
 
-`FramesRequest` has the common options of runs and conversions; `Job` is a run with its analyses. Fields with a help
-text become options of the command line (`himach.cli.shared`). A run's record holds them, and ``--rerun`` reads them
-from it. `himach.run` documents each.
+Fields with a help text become options of the command line (`himach.cli.shared`). A run's record holds them.
 """
 
 from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Mapping, Sequence
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,10 +19,21 @@ from himach.files import content_digest
 from himach.io.datasets.member import Member
 from himach.io.push.address import is_engine
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the process that starts ranks does without numpy
+    import numpy as np
+    import numpy.typing as npt
+
     from himach.io.datasets.universe_input import UniverseInput
     from himach.selection import Selected
     from himach.transformations import NoJump, Transformation
+
+    TimesOf = Callable[[Any], npt.NDArray[np.float64]]
+
+FLOAT32 = 2.4e-7  # largest relative difference of equal times after float32
+MICRO = ("us", "\N{MICRO SIGN}s", "\N{GREEK SMALL LETTER MU}s")
+#: Units of times of frames, in ps.
+TIME_UNITS = {"fs": 1e-3, "ps": 1.0, "ns": 1e3, **dict.fromkeys(MICRO, 1e6), "ms": 1e9}
+_TIME = re.compile(rf"(-?\d*\.?\d+(?:[eE][+-]?\d+)?) *({'|'.join(TIME_UNITS)})")
 
 
 def option(text: str, **settings: Any) -> Any:
@@ -160,9 +171,14 @@ class FramesRequest(DatasetRequest):
     """Some frames of a dataset."""
 
     universe_input: UniverseInput | None = None  # the Universe that gave trajectories, topology and keywords
-    start: int | None = option("First frame; negative counts from the end.", type=int, metavar="N")
-    stop: int | None = option("Frame before which to stop.", type=int, metavar="N")
-    step: int | None = option("Every Nth frame.", type=int, metavar="N")
+    start: Any = option(
+        "First frame, or the time from which on, such as 10ns; a negative number counts from the end.",
+        metavar="N|TIME", names=("--from",),
+    )  # fmt: skip
+    stop: Any = option("Frame or time before which to stop.", metavar="N|TIME", names=("--to",))
+    step: Any = option(
+        "Every Nth frame, or one every so often, such as 100ps.", metavar="N|TIME", names=("--every-time",)
+    )
     frames: Any = option(
         "In place of these, frame numbers such as 0,5,10-20 or 0-1000:10.", metavar="LIST", recorded=""
     )
@@ -183,13 +199,7 @@ class FramesRequest(DatasetRequest):
 
     def _check_frames(self) -> None:
         for name in ("start", "stop", "step"):
-            value = getattr(self, name)
-            try:
-                if isinstance(value, bool):
-                    raise TypeError(value)
-                self._set_fields(**{name: None if value is None else operator.index(value)})
-            except TypeError:
-                raise UsageError(f"{name} is {value!r}: it is a whole number") from None
+            self._set_fields(**{name: parse_bound(getattr(self, name), name)})
         if self.step == 0:
             raise UsageError("step must not be 0")
         if self.frames is not None:
@@ -219,13 +229,16 @@ class FramesRequest(DatasetRequest):
             result["reference"] = content_digest(os.fspath(options["reference"]))
         return result
 
-    def select(self, n_frames: int) -> Selected:
-        """Return the selected numbers of `n_frames` frames, by the rules of slices; raises UsageError if none."""
+    def select(self, n_frames: int, times: TimesOf | None = None) -> Selected:
+        """Return the selected numbers of `n_frames` frames, by the rules of slices; raises UsageError if none.
+
+        `times` returns times of frames by their numbers, float64 (n,), ps.
+        """
         if self.frames is not None:
             from himach.selection import chosen
 
             return chosen(self.frames, n_frames)
-        frames = range(*slice(self.start, self.stop, self.step).indices(n_frames))
+        frames = range(*slice_of_times(self.start, self.stop, self.step, n_frames, times).indices(n_frames))
         if not frames:
             requested = [f"{name} {getattr(self, name)}" for name in ("start", "stop", "step") if getattr(self, name)]
             raise UsageError(
@@ -233,3 +246,61 @@ class FramesRequest(DatasetRequest):
                 + (f"; asked for {', '.join(requested)}" if requested else "")
             )
         return frames
+
+
+def parse_bound(value: Any, name: str) -> int | str | None:
+    """Return a bound of a slice of frames: a whole number, the text of a time such as ``10ns``, or None."""
+    if isinstance(value, str):
+        text = value.strip()
+        if _TIME.fullmatch(text):
+            return text
+        value = int(text) if re.fullmatch(r"[+-]?\d+", text) else value
+    try:
+        if not isinstance(value, bool):
+            return None if value is None else operator.index(value)
+    except TypeError:
+        pass
+    raise UsageError(f"{name} is {value!r}: it is a whole number of frames, or a time such as 10ns or 250ps")
+
+
+def slice_of_times(start: Any, stop: Any, step: Any, n_frames: int, times: TimesOf | None) -> Any:
+    """Return the slice of frames from a time on, before another, every so often; numbers of frames stay.
+
+    `times` returns times of frames by their numbers, float64 (n,), ps, ascending; None where no frame is known.
+    """
+    bounds = (start, stop, step)
+    if not any(isinstance(bound, str) for bound in bounds):
+        return slice(*bounds)
+    if times is None or not n_frames:
+        text = next(bound for bound in bounds if isinstance(bound, str))
+        raise UsageError(f"the frame at {text} is not known, as the times of frames are not; give numbers of frames")
+    first, end = (_first_from(bound, n_frames, times) if isinstance(bound, str) else bound for bound in (start, stop))
+    return slice(first, end, _frames_between(step, n_frames, times) if isinstance(step, str) else step)
+
+
+def _picoseconds(text: str) -> float:
+    match = _TIME.fullmatch(text)
+    assert match is not None
+    return float(match[1]) * TIME_UNITS[match[2]]
+
+
+def _first_from(text: str, n_frames: int, times: TimesOf) -> int:
+    """Return the first frame at a time or later; files store times as float32."""
+    time = _picoseconds(text)
+    return bisect_left(range(n_frames), time - FLOAT32 * abs(time), key=lambda number: times([number])[0])
+
+
+def _frames_between(text: str, n_frames: int, times: TimesOf) -> int:
+    """Return how many frames are as far apart as a time; raise UsageError where it is no multiple of their distance."""
+    time, last = _picoseconds(text), n_frames - 1
+    if not last:
+        return 1
+    first_time, second_time, last_time = (float(number) for number in times([0, 1, last]))
+    between = (last_time - first_time) / last
+    slack = FLOAT32 * (abs(first_time) + abs(last_time))
+    if between <= 0 or abs(second_time - first_time - between) > slack + 1e-3 * between:
+        raise UsageError(f"step {text}: frames come at uneven times; give a number of frames")
+    ratio = time / between
+    if round(ratio) < 1 or abs(ratio - round(ratio)) > 1e-3 * max(1.0, ratio):
+        raise UsageError(f"step {text}: frames are {between:.6g} ps apart; give a multiple of that")
+    return round(ratio)

@@ -142,7 +142,8 @@ def _chosen_part(job: FramesRequest, store: Store | ServedStore | None, member: 
     datasets = [] if store is None else find(store, list_names(member.trajectories))
     n_frames = max((dataset.stamp.n_frames for dataset in datasets), default=0)
     try:
-        return len(job.select(n_frames)) / n_frames if n_frames else 1 / abs(job.step or 1)
+        step = 1 if isinstance(job.step, str) else abs(job.step or 1)
+        return len(job.select(n_frames)) / n_frames if n_frames else 1 / step
     except UsageError:  # the member's run reports it
         return 1.0
 

@@ -77,14 +77,21 @@ def check_live(request: FramesRequest, live: LiveOptions) -> None:
         if request.cache == "off":
             raise UsageError("a live run keeps its frames in this node's store: cache 'off' makes no sense here")
         need_imdclient()
-    for name in ("every", "stride_when_late"):
-        number = getattr(live, name)
-        if number is not None and number < 1:
-            raise UsageError(f"{name} is {number}; it is a number of frames from 1 on")
+    _check_numbers(request, live)
     if live.until is not None:
         _check_until(request, live)
     if live.idle is not None and live.idle <= 0:
         raise UsageError(f"idle is {live.idle}; it is a number of seconds above 0")
+
+
+def _check_numbers(request: FramesRequest, live: LiveOptions) -> None:
+    for name in ("start", "stop", "step"):
+        if isinstance(getattr(request, name), str):
+            raise UsageError(f"{name} is a time: frames that still come are chosen by their numbers")
+    for name in ("every", "stride_when_late"):
+        number = getattr(live, name)
+        if number is not None and number < 1:
+            raise UsageError(f"{name} is {number}; it is a number of frames from 1 on")
 
 
 def _check_until(request: FramesRequest, live: LiveOptions) -> None:
