@@ -11,6 +11,8 @@ from typing import ParamSpec, TypeVar
 
 from himach.user_code import is_user_code
 
+CO_VARKEYWORDS = 0x08  # as in inspect, whose import takes longer than a start may
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -141,18 +143,25 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
     return f"; there is {', '.join(names)}" if names else ""
 
 
+def unknown_argument(
+    function: str, name: str, names: Iterable[str], instead: Mapping[str, str] = MappingProxyType({})
+) -> UsageError:
+    """Return an error about an argument that a function does not take; `instead` has hints by name."""
+    meant = {**dict.fromkeys(("n", "n_workers", "n_jobs"), "did you mean 'ranks'?"), **instead}.get(name)
+    return UsageError(f"{function}() has no argument {name!r}{f'; {meant}' if meant else nearest(name, names)}")
+
+
 def checks_arguments(function: Callable[P, R], instead: Mapping[str, str] = MappingProxyType({})) -> Callable[P, R]:
     """Make a function reject unknown arguments with a hint at the right one, and show an interrupt as one line."""
     code = function.__code__
     argument_names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    instead = {"n": "did you mean 'ranks'?", **instead}
+    takes_others = bool(code.co_flags & CO_VARKEYWORDS)  # and refuses unknown ones itself
 
     @functools.wraps(function)
     def call(*arguments: P.args, **options: P.kwargs) -> R:
         for name in options:
-            if name not in argument_names:
-                meant = f"; {instead[name]}" if name in instead else nearest(name, argument_names)
-                raise UsageError(f"{function.__name__}() has no argument {name!r}{meant}")
+            if not takes_others and name not in argument_names:
+                raise unknown_argument(function.__name__, name, argument_names, instead)
         try:
             return function(*arguments, **options)
         except KeyboardInterrupt as error:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@partial(checks_arguments, instead={"trajectory": "it is called source"})
+@checks_arguments
 def follow(
     analysis: Analyses,
     source: PathLike | Sequence[PathLike] | None = None,
@@ -59,6 +59,7 @@ def follow(
     equilibration: float | str | None = None,
     progress: bool | None = None,
     universe: Mapping[str, Any] | None = None,
+    **parameters: Any,
 ) -> Result:
     """Analyse frames while they come, again and again, and at the end all of them.
 
@@ -89,6 +90,8 @@ def follow(
     ensemble
         In place of `source` many simulations, of which some are running engines.
     start, stop, step, transform, ranks, cache, memory, pairs, reuse, out, confidence, equilibration, progress, universe
+        As of `himach.run`.
+    **parameters
         As of `himach.run`.
 
     Returns

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from himach.analysis import Analysis
-from himach.errors import HimachError, UsageError, as_himach, checks_arguments, printable_lines
+from himach.errors import HimachError, UsageError, as_himach, checks_arguments, printable_lines, unknown_argument
 from himach.io.datasets.member import Member
 from himach.io.datasets.request import TransformOptions
 from himach.io.datasets.universe_input import from_universe, is_universe
@@ -53,10 +53,11 @@ INSTEAD = {
     **{name: f"it is out=himach.Output(DIR, {into}=...)" for name, into in TABLES.items()},
     **dict.fromkeys(LIVE, "himach.follow() analyses frames that still come"),
     "verbose": "it is progress=...",
+    "trajectory": "it is called source",  # of himach.follow()
 }
 
 
-@partial(checks_arguments, instead=INSTEAD)
+@checks_arguments
 def run(
     analysis: Analyses,
     trajectory: PathLike | Sequence[PathLike] | Universe | None = None,
@@ -79,6 +80,7 @@ def run(
     equilibration: float | str | None = None,
     progress: bool | None = None,
     universe: Mapping[str, Any] | None = None,
+    **parameters: Any,
 ) -> Result:
     """Analyse a trajectory.
 
@@ -86,7 +88,7 @@ def run(
     ----------
     analysis
         One analysis or several, which then share one pass over the frames. A text is what ``himach run`` calls one:
-        ``"rdf"``, ``"script.py"``, ``"module:Class"``; its parameters are the default ones.
+        ``"rdf"``, ``"script.py"``, ``"module:Class"``.
     trajectory
         A trajectory file, several that follow one another, a frame directory, or the name of a staged dataset. Or a
         Universe of MDAnalysis: the same frames, of its files or of its memory, its topology as it is now, and its
@@ -138,6 +140,8 @@ def run(
         the first rank says where there are several.
     universe
         Keywords for MDAnalysis (dt, atom_style, ...).
+    **parameters
+        Parameters of the one analysis, where it is a class or a text: ``himach.run("rmsd", u, selection="name CA")``.
 
     Returns
     -------
@@ -173,7 +177,7 @@ def requested_job(arguments: Mapping[str, Any]) -> Job:
 
 
 def _job(arguments: Mapping[str, Any]) -> Job:
-    analyses = [_instance(item) for item in _as_list(arguments["analysis"])]
+    analyses = [_instance(item, arguments) for item in _as_list(arguments["analysis"])]
     for analysis in analyses:
         _forget_groups(analysis)
     names = [field.name for field in fields(RunOptions) if field.metadata]
@@ -277,22 +281,32 @@ def _as_list(analysis: Any) -> list[Any]:
     return list(analysis) if _is_several(analysis) else [analysis]
 
 
-def _instance(item: Any) -> Analysis:
+def _instance(item: Any, arguments: Mapping[str, Any]) -> Analysis:
     from himach.adapted import is_foreign
 
     if isinstance(item, str):
         from himach.runner.scripts import find_class
 
-        return find_class(item)()
+        return _with_parameters(find_class(item), arguments)
     if is_foreign(item) or is_foreign(type(item)):
         raise UsageError(f"{item!r} is an analysis of MDAnalysis: himach.mdanalysis.run(...) runs what it is made of")
-    if isinstance(item, type) and issubclass(item, Analysis):
-        return item()
-    if not isinstance(item, Analysis):
+    if not isinstance(item, Analysis) and not (isinstance(item, type) and issubclass(item, Analysis)):
         raise UsageError(
             f"{item!r} is no himach.Analysis; give one or its class (himach.examples.load(name) has the built-ins)"
         )
-    return item
+    return _with_parameters(item, arguments)
+
+
+def _with_parameters(item: Analysis | type[Analysis], arguments: Mapping[str, Any]) -> Analysis:
+    """Return an instance, of a class with the parameters among the arguments of `run`; raise UsageError for others."""
+    parameters, known = arguments["parameters"], item.parameters()
+    made = isinstance(item, Analysis) or _is_several(arguments["analysis"])
+    for name in parameters:
+        if made or name not in known:
+            instead = {**INSTEAD, **dict.fromkeys(known if made else (), "set it where the analysis is made")}
+            names = [*({} if made else known), *(name for name in arguments if name != "parameters")]
+            raise unknown_argument("follow" if "source" in arguments else "run", name, names, instead)
+    return item if isinstance(item, Analysis) else item(**parameters)
 
 
 def _forget_groups(analysis: Analysis) -> None:

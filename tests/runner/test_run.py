@@ -148,7 +148,12 @@ def test_start_stop_and_step_are_mdanalysis_s():
     ("options", "message"),
     [
         ({"n": 2}, r"run\(\) has no argument 'n'; did you mean 'ranks'"),
+        ({"n_jobs": 2}, r"run\(\) has no argument 'n_jobs'; did you mean 'ranks'"),
         ({"stepp": 2}, "no argument 'stepp'; did you mean 'step'"),
+        ({"selectoin": "all"}, "no argument 'selectoin'; did you mean 'selection'"),
+        ({"qqq": 1}, "no argument 'qqq'; there is .*ranks, reuse, selection, start"),
+        ({"analysis": Radius(), "selection": "all"}, "'selection'; set it where the analysis is made"),
+        ({"analysis": [Radius, Radius], "selection": "all"}, "'selection'; set it where the analysis is made"),
         ({"whole": True}, r"no argument 'whole'; it is one of transform=\[...\], such as himach.transformations.Whole"),
         ({"table": "nc"}, r"no argument 'table'; it is out=himach.Output\(DIR, tables=...\)"),
         ({"every": 9}, r"no argument 'every'; himach.follow\(\) analyses frames that still come"),
@@ -169,6 +174,14 @@ def test_start_stop_and_step_are_mdanalysis_s():
 def test_a_mistake_in_a_call_is_told_with_what_may_be_meant(options, message):
     with pytest.raises(himach.UsageError, match=message):
         himach.run(**{"analysis": Radius, "trajectory": DCD, "topology": PSF, **options})
+
+
+def test_parameters_of_a_class_or_a_name_are_keywords():
+    options = {"selection": "name CA", "fit": "backbone"}  # fit is a transformation, too
+    by_instance = himach.run(himach.examples.load("rmsd")(**options), DCD, PSF, stop=3, progress=False)
+    by_keyword = himach.run("rmsd", DCD, PSF, **options, stop=3, progress=False)
+    assert by_keyword.record["analyses"][0]["parameters"] == by_instance.record["analyses"][0]["parameters"]
+    np.testing.assert_array_equal(by_keyword.outcome["rmsd"]["rmsd"], by_instance.outcome["rmsd"]["rmsd"])
 
 
 def test_a_parameter_that_is_misspelled_is_named():
