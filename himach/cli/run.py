@@ -178,8 +178,8 @@ def analysis_options(trajectory: str, without: tuple[str, ...] = ()) -> Callable
         shared.ensemble_option,
         shared.keywords_option,
         click.option(
-            "-p", "parameters", multiple=True, metavar="NAME=VALUE", shell_complete=complete_parameters,
-            help="Set a parameter; of several analyses ANALYSIS.NAME=VALUE.",
+            "-p", "parameters", multiple=True, metavar="NAME=VALUE|@FILE", shell_complete=complete_parameters,
+            help="Set a parameter; of several analyses ANALYSIS.NAME=VALUE. A TOML file sets several.",
         ),
         shared.ranks_option,
         click.option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,9 +24,32 @@ def set_parameters(
         chain[0].label = label
     for chain, entry in zip(chains, recorded, strict=False):
         _restore(chain, entry)
-    for assignment in assignments:
+    for assignment in _with_files(assignments):
         _assign(chains, assignment)
     return [_build(chain) for chain in chains]
+
+
+def _with_files(assignments: Sequence[str]) -> list[str]:
+    """Return assignments with those of ``@FILE.toml`` in place of its name, but for names that are set beside it."""
+    own = [word for word in assignments if not word.startswith("@")]
+    names = {word.partition("=")[0] for word in own}
+    read = [assignment for word in assignments if word.startswith("@") for assignment in _read_file(word[1:])]
+    return [*(assignment for assignment in read if assignment.partition("=")[0] not in names), *own]
+
+
+def _read_file(path: str) -> list[str]:
+    """Return the assignments of a TOML file; a table has those of the analysis that it names."""
+    import tomllib
+
+    try:
+        with open(path, "rb") as file:
+            content = tomllib.load(file)
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"-p @{path}: it cannot be read as TOML: {error}") from None
+    tables = {name: value for name, value in content.items() if isinstance(value, dict)}
+    rows = [("", {name: value for name, value in content.items() if name not in tables}), *tables.items()]
+    texts = {f"{owner}{'.' if owner else ''}{name}": value for owner, row in rows for name, value in row.items()}
+    return [f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in texts.items()]
 
 
 def declared_stages(cls: type[Analysis]) -> list[Analysis | type[Analysis]]:

@@ -251,6 +251,21 @@ def test_a_parameter_goes_to_the_first_stage_that_has_it():
     assert made.next_stage().settings() == {"longest": 5.0, "digits": 2}
 
 
+def test_a_file_sets_parameters_that_the_command_line_overrides(tmp_path):
+    file = tmp_path / "lab.toml"
+    file.write_text("cutoff = 3.2\nlongest = 5\n[Mean]\ndigits = 7\n")
+    (made,) = set_parameters([Stays], ["cutoff=4", f"@{file}"])
+    assert made.settings() == {"cutoff": 4.0, "digits": 1}
+    assert made.next_stage().settings() == {"longest": 5.0, "digits": 7}
+    for text, message in (
+        ("cutof = 1", "no parameter 'cutof'"),
+        ("cutoff = far", "lab.toml: it cannot be read"),
+    ):
+        file.write_text(text)
+        with pytest.raises(himach.UsageError, match=message):
+            set_parameters([Stays], [f"@{file}"])
+
+
 @pytest.mark.parametrize("cls", [Stays, WithInstance])
 def test_a_stage_goes_by_its_name(cls):
     (made,) = set_parameters([cls], ["Mean.digits=7"])
