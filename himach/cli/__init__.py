@@ -159,9 +159,27 @@ def _fail(error: BaseException) -> int:
     return himach_error.exit_code
 
 
+#: Our words for options of GROMACS, MDAnalysis's tools and cpptraj.
+OURS = {
+    "-f": "--trajectory (-t)",
+    "-b": "--from TIME, such as --from 10ns",
+    "-e": "--to TIME, such as --to 50ns",
+    "-d": "--every-time TIME",
+    "--begin": "--from TIME, such as --from 10ns",
+    "--end": "--to TIME, such as --to 50ns",
+    **{f"--{name}": f"-p {name}=VALUE" for name in ("selection", "select", "cutoff", "group")},
+}
+
+
 def _with_context(error: click.ClickException) -> str:
     context = getattr(error, "ctx", None)
     text = error.format_message().rstrip(".")
+    if (
+        isinstance(error, click.NoSuchOption)
+        and error.option_name in OURS
+        and getattr(context, "info_name", "") == "run"
+    ):
+        text = f"No such option '{error.option_name}': it is {OURS[error.option_name]}"
     if context is None:
         return text
     joint = " " if text.endswith(("?", "?)")) else "; "

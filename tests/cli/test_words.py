@@ -50,6 +50,12 @@ def test_options_of_files_are_refused_where_none_are_written():
     assert "--reuse goes with --pairs" in refused("run", "rmsd", *DATA, "--reuse", "never")
 
 
+def test_options_of_other_tools_lead_to_ours():
+    assert "No such option '-b': it is --from TIME" in refused("run", "rmsd", *DATA, "-b", "100")
+    assert "'--selection': it is -p selection=VALUE" in refused("run", "rmsd", *DATA, "--selection", "name CA")
+    assert "'-f'; 'himach info --help'" in refused("info", "-f", "md.xtc")
+
+
 @pytest.mark.fresh
 def test_an_option_given_twice_is_refused_by_every_command():
     assert all(isinstance(command, Command) for command in every_command(root))
