@@ -222,13 +222,11 @@ class StateHasher:
             f"array {array.dtype.descr if array.dtype.names else array.dtype.str} {array.shape} {content.hexdigest()}"
         )
 
-    def _ufunc(self, function: Any) -> str:
+    def _ufunc(self, function: Any) -> str | None:
         name: str = function.__name__
         if any(getattr(sys.modules.get(home), name, None) is function for home in ("numpy", "scipy.special")):
             return f"ufunc {name}"
-        if self.here:
-            return self._identity(function)
-        raise TypeError("what a universal function of frompyfunc() does cannot be read")
+        return self._identity(function) if self.here else None  # pickle finds none of frompyfunc()
 
     # -- code ---------------------------------------------------------------------------------------------------------
 

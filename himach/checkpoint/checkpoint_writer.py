@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 from pyroaring import BitMap64
 
-from himach.checkpoint.parts.columns import BadPartError
-from himach.checkpoint.parts.part import open_part, write_part
-from himach.checkpoint.parts.plain import NotPlainError
+from himach.checkpoint.objects import NotPlainError
+from himach.checkpoint.part import BadPartError, open_part, write_part
 from himach.engine.mapping import Mapped, Mapper
 from himach.engine.pairs.block import SHARDS, reshard
 from himach.errors import HimachError, TimeUpError, UsageError
@@ -136,7 +135,7 @@ class CheckpointWriter:
             index, chunk, path = self._writer.written.popleft()
             place = self._run.places[index]
             with suppress(BadPartError):
-                part = open_part(path, identity=place.generation.key, pickles=place.pickles, load=False, check=False)
+                part = open_part(path, trusted=place.pickles, identity=place.generation.key, check=False)
                 self._mappers[index].runs.exchange(chunk.blocks, part.on_disk(chunk.first))
 
     @contextmanager

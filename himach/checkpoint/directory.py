@@ -30,7 +30,7 @@ PART = ".pairs"
 OPENED = ".opened"
 TEMPORARY = ".tmp"
 #: Format version of map.json.
-VERSION = 1
+VERSION = 2
 OTHERS_WRITE = 0o022
 
 

@@ -7,13 +7,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 from pyroaring import BitMap64
 
 from himach.checkpoint.directory import LOCK, FingerprintVersion, PairsDirectory, is_private
 from himach.checkpoint.map_fingerprint import differences
-from himach.checkpoint.parts.columns import BadPartError
-from himach.checkpoint.parts.frames import stretches
-from himach.checkpoint.parts.part import open_part, read_summary
+from himach.checkpoint.part import BadPartError, open_part, read_summary
 from himach.errors import UsageError, nearest
 from himach.locks import holder
 from himach.output.claim import FOLDER, PAIRS, Claim
@@ -142,6 +142,18 @@ def format_frames(entry: Entry) -> str:
     return f"{len(entry.covered):,}{total}: {', '.join(named)}"
 
 
+def stretches(covered: BitMap64) -> tuple[int, npt.NDArray[np.int64]]:
+    """Return frame numbers as runs with one common step.
+
+    `ndarray`: int64 (n, 2): the first number and the length of each run.
+    """
+    numbers = np.array(covered.to_array(), dtype=np.int64)
+    steps, counts = np.unique(np.diff(numbers), return_counts=True)
+    step = int(steps[np.argmax(counts)]) if len(steps) else 1
+    first = np.flatnonzero(np.diff(numbers, prepend=np.int64(-1) - step) != step)
+    return step, np.stack([numbers[first], np.diff(first, append=len(numbers))], axis=1)
+
+
 def _entry(label: str, generation: FingerprintVersion, last: FingerprintVersion, verify: bool) -> Entry:
     covered, pairs, parts, nbytes, bad = BitMap64(), 0, 0, 0, []
     for path in generation.parts():
@@ -152,7 +164,7 @@ def _entry(label: str, generation: FingerprintVersion, last: FingerprintVersion,
                 raise BadPartError(f"{path.name}: it is of another map")
             if verify and generation.fingerprint is not None:
                 trusted = generation.private and is_private(path)
-                open_part(path, identity=generation.key, pickles=trusted, load=False).close()
+                open_part(path, trusted=trusted, identity=generation.key).close()
         except (OSError, BadPartError) as error:
             if path.exists():  # else it was evicted meanwhile
                 bad.append(str(error))

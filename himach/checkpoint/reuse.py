@@ -19,8 +19,7 @@ from pyroaring import BitMap64
 from himach.checkpoint.directory import FingerprintVersion, PairsDirectory, Place, is_private
 from himach.checkpoint.map_fingerprint import MapFingerprint, differences
 from himach.checkpoint.opened_files import OpenedFiles
-from himach.checkpoint.parts.columns import BadPartError, DamagedPartError
-from himach.checkpoint.parts.part import Part, count_pairs, open_part
+from himach.checkpoint.part import BadPartError, DamagedPartError, Part, count_pairs, open_part
 from himach.engine.mapping import Mapper
 from himach.engine.stamps import FrameTable
 from himach.errors import HimachError
@@ -38,11 +37,12 @@ class Chosen:
 
     part: Part  # verified
     requested: BitMap64 | None  # numbers of the frames to load; None for all
+    in_memory: bool  # whether to load all, too, or else to leave it on disk
 
     def give(self, mapper: Mapper, frames: Selected) -> None:
         """Pass the pairs to a mapper; `frames` is the run's selection."""
         row = len(mapper.stamps)
-        if self.requested is None and not self.part.in_memory:
+        if self.requested is None and not self.in_memory:
             mapper.adopt(_with_steps(self.part.frames, frames), self.part.pairs, [], self.part.on_disk(row))
         else:
             blocks, table = self.part.chosen(self.requested, row)
@@ -107,7 +107,7 @@ def find_parts(
             assert generation is not None
             try:
                 trusted = pickled and is_private(path)
-                opened[path.name] = open_part(path, identity=generation.key, pickles=trusted, home=home, load=load)
+                opened[path.name] = open_part(path, trusted=trusted, identity=generation.key, home=home)
             except BadPartError as error:
                 bad.append(str(error))
                 if isinstance(error, DamagedPartError):
@@ -119,7 +119,7 @@ def find_parts(
     choice = comm.bcast(_choose(gathered, frames) if comm.rank == 0 else None)
     chosen_parts, remaining, reused, lost, skips, all_bad = choice
     loaded = [
-        Loaded([Chosen(opened[name], numbers) for name, numbers in chosen.get(comm.rank, {}).items()], skip)
+        Loaded([Chosen(opened[name], numbers, load) for name, numbers in chosen.get(comm.rank, {}).items()], skip)
         for opened, chosen, skip in zip(own_parts, chosen_parts, skips, strict=True)
     ]
     return ReusePlan(loaded, remaining, reused, lost, all_bad)

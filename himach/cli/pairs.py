@@ -160,7 +160,7 @@ def _table(entries: Sequence[Entry], members: bool) -> str:
 
 def _to_json(entry: Entry) -> dict[str, Any]:
     """Return an entry as an object for JSON."""
-    from himach.checkpoint.parts.frames import stretches
+    from himach.checkpoint.listing import stretches
 
     step, runs = stretches(entry.covered)
     ranges = [[first, first + (count - 1) * step, step] for first, count in runs.tolist()]

@@ -16,7 +16,8 @@ from himach.engine.failures import RAISED, failure, find_place
 from himach.engine.merging.merge import Merge
 from himach.engine.pairs.block import Block
 from himach.engine.pairs.emission import Emission, RowEmission, TableEmission
-from himach.engine.shuffle.runs import OnDisk, Runs
+from himach.engine.shuffle.block_file import FileBlock
+from himach.engine.shuffle.runs import Runs
 from himach.engine.stamps import Frames, FrameTable, Stamps
 from himach.engine.state_guard import Snapshot
 from himach.errors import AnalysisError, HimachError, TrajectoryError
@@ -194,9 +195,9 @@ class Mapper:
 
     def _new_emission(self, analysis: Analysis) -> Emission:
         if analysis.then is not None:
-            return Emission(self.stamps, self.runs.room)
+            return Emission(self.stamps)
         kind = TableEmission if analysis.yields_rows() else RowEmission
-        return kind(self.stamps, self.runs.room, self._frames)
+        return kind(self.stamps, self._frames)
 
     def begin(self, universe: Universe | None) -> None:
         """Record the state of the analysis and its Universe after setup()."""
@@ -304,7 +305,7 @@ class Mapper:
             self._fresh += stored
             self.fresh_bytes += sum(block.nbytes for block in stored)
 
-    def adopt(self, table: FrameTable, pairs: int, blocks: Sequence[Block], on_disk: Sequence[OnDisk] = ()) -> None:
+    def adopt(self, table: FrameTable, pairs: int, blocks: Sequence[Block], on_disk: Sequence[FileBlock] = ()) -> None:
         """Add `pairs` pairs of an earlier run; the rows of their frames, `table`, start at `len(self.stamps)`."""
         self.stamps.append(table)
         self.runs.put(blocks)

@@ -109,7 +109,7 @@ class Chaining(Stage):
         self.pairs = 0
         self.runs = runs
         self.stamps = Stamps()
-        self._emission = Emission(self.stamps, runs.room)
+        self._emission = Emission(self.stamps)
 
     def reduce(self, merge: Merge) -> None:
         """Reduce all keys of a merge."""

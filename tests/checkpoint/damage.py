@@ -22,8 +22,7 @@ from checkpoint.sample import SCRIPT, write_topology, write_trajectory
 
 import himach
 from himach.checkpoint.directory import LOCK, MAP, PairsDirectory
-from himach.checkpoint.parts.columns import BadPartError
-from himach.checkpoint.parts.part import open_part
+from himach.checkpoint.part import BadPartError, open_part
 from himach.runner.scripts import load_script
 
 NAMES = ("Columns", "Presence", "Chain")
@@ -75,7 +74,7 @@ class Ground:
             (obtained,) = PairsDirectory(self.pairs).generations(label)
             return obtained.fingerprint is None and bool(obtained.damage)
         try:
-            open_part(path, pickles=True, identity=self.known[label][0]).close()
+            open_part(path, trusted=True, identity=self.known[label][0]).close()
         except BadPartError:
             return True
         return False

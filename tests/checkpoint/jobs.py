@@ -6,7 +6,7 @@ from pathlib import Path
 
 from support.commands import same_files
 
-from himach.checkpoint.parts.part import read_summary
+from himach.checkpoint.part import read_summary
 
 from .sample import write_topology, write_trajectory
 

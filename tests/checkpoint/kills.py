@@ -27,15 +27,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from checkpoint.workloads import SCRIPT, WORKLOADS
+from checkpoint.sample import SCRIPT as ANALYSES
 from runner.trials import MarkedRun, launch, print_table, slurm_variables
 from support.commands import processes_with, same_files, wait_until
 from support.ranks import clean_environment
 from support.slurm import CLUSTER
 
 from himach.checkpoint.directory import FingerprintVersion, PairsDirectory
-from himach.checkpoint.parts.columns import BadPartError
-from himach.checkpoint.parts.part import open_part
+from himach.checkpoint.part import BadPartError, open_part
 from himach.examples import sample
 
 #: Seconds between two commits, and that a frame may have been mapped before a kill and not be kept: the commit under
@@ -43,6 +42,71 @@ from himach.examples import sample
 EVERY, LOST = 0.1, 2.0
 #: Seconds of mapping in a run of one process.
 MAPPING = 1.5
+
+#: Analyses that note each frame in a file of KILLS_LOG, and take KILLS_SLEEP seconds for it.
+SCRIPT = (
+    ANALYSES
+    + '''
+import os, time
+from himach import examples
+
+def note(analysis, frame):
+    """Note that a frame was mapped, and take some time for it."""
+    with open(os.path.join(os.environ["KILLS_LOG"], f"{type(analysis).__name__}-{os.getpid()}"), "a") as log:
+        log.write(f"{frame.number} {time.time()}\\n")
+    time.sleep(float(os.environ["KILLS_SLEEP"]))
+
+class Slow:
+    def map(self, frame):
+        yield from super().map(frame)
+        note(self, frame)
+
+class Rmsd(Slow, examples.load("rmsd")):
+    selection: str = "name CA"
+
+class Msd(Slow, examples.load("msd")):
+    selection: str = "name K CL"
+    tau_max: int = 20
+
+class Rdf(Slow, examples.load("rdf")):
+    a: str = "name K"
+
+class WaterResidence(Slow, examples.load("water-residence")):
+    solute: str = "name K"
+    tau_max: int = 10
+
+class HydrogenBonds(Slow, examples.load("hydrogen-bonds")):
+    pass
+
+class IonPermeation(Slow, examples.load("ion-permeation")):
+    top: str = "index 110 246 382 518"
+    bottom: str = "index 59 195 331 467"
+    radius: float | None = 2.5
+
+class Objects(himach.Analysis):
+    def map(self, frame):
+        yield frame.number % 3, {"time": frame.time}
+        yield ("text", frame.number % 2), [frame.number, None]
+        note(self, frame)
+    def reduce(self, key, series):
+        return repr(series.values)
+
+class Chain(Slow, Chain):
+    pass
+'''
+)
+
+#: Analyses, the trajectory, its frames, and words that choose some of them.
+WORKLOADS: dict[str, tuple[tuple[str, ...], str, range, tuple[str, ...]]] = {
+    "rmsd": (("Rmsd",), "villin", range(0, 250, 2), ("--step", "2")),
+    "msd": (("Msd",), "nanopore", range(60), ("--stop", "60")),
+    "rdf": (("Rdf",), "nanopore", range(40), ("--stop", "40")),
+    "water-residence": (("WaterResidence",), "nanopore", range(60), ("--stop", "60")),
+    "hydrogen-bonds": (("HydrogenBonds",), "villin", range(250), ()),
+    "ion-permeation": (("IonPermeation",), "kcsa", range(101), ()),
+    "chain": (("Chain",), "villin", range(240, 10, -3), ("--start", "240", "--stop", "10", "--step", "-3")),
+    "several": (("Chain", "Objects", "Rmsd"), "villin", range(100), ("--stop", "100")),
+}
 
 #: What forked ranks and the process that forks them are called by.
 FORKED = b"himach.ranks.launch.rank_main"
@@ -328,7 +392,7 @@ def covered(where: Path) -> dict[str, set[int]]:
 def _parts(generation: FingerprintVersion) -> Iterator[set[int]]:
     for path in generation.parts():
         with contextlib.suppress(BadPartError):
-            yield set(open_part(path, pickles=True, identity=generation.key).covered)
+            yield set(open_part(path, trusted=True, identity=generation.key).covered)
 
 
 def _again(mapped: dict[str, dict[int, float]], kept: dict[str, set[int]], who: str) -> list[str]:

@@ -1,7 +1,10 @@
 """Runs that keep their pairs, and take over those of earlier ones: the outcome is that of a run in one go."""
 
+import importlib
 import importlib.util
+import re
 import sys
+import types
 import warnings
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import pytest
 from checkpoint.fingerprint.fingerprints import own_modules
 
 import himach
+from himach.runner.scripts import find_class
 
 from .sample import SCRIPT, write_topology, write_trajectory
 
@@ -121,3 +125,71 @@ def test_what_can_never_be_the_same_is_warned_of(place):
     analysis = module_of(place / "script.py").Open()
     with pytest.warns(UserWarning, match=r"Open: LOG \(ctypes.CDLL\) cannot be compared with that of another run"):
         himach.run(analysis, place / "run.xtc", place / "top.gro", pairs=place / "pairs", cache="off")
+
+
+#: Values of classes of the user's own: a later run has them of the very classes that it itself has, or maps again.
+POINTS = """
+import himach
+
+class Point:
+    def __init__(self, x):
+        self.x = x
+
+class Points(himach.Analysis):
+    def map(self, frame):
+        yield frame.number % 2, Point(frame.number)
+    def reduce(self, key, series):
+        return sum(value.x for value in series.values if isinstance(value, Point))
+"""
+KNOWN_AS = ("points", "himach_script_points", "__main__")
+
+
+@pytest.fixture
+def points_place(tmp_path, monkeypatch):
+    write_trajectory(tmp_path / "run.xtc", 6)
+    write_topology(tmp_path / "top.gro")
+    (tmp_path / "points.py").write_text(POINTS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in KNOWN_AS:
+        monkeypatch.setitem(sys.modules, name, sys.modules.get(name))  # which it is again after the test
+
+
+def points(name):
+    """Return the analysis as a process has it that knows the script by this name alone."""
+    for known in KNOWN_AS[:2]:
+        sys.modules.pop(known, None)
+    if name == "points":
+        return importlib.import_module("points").Points()
+    if name == "himach_script_points":
+        return find_class("points.py")()
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(POINTS, "program.py", "exec"), vars(module))
+    return module.Points()
+
+
+OTHER = "it has pickles of {}, and this run has its classes under another name"
+OWN = "values of type Point are not kept.*put it in a module"
+
+
+@pytest.mark.nightly(but=1)
+@pytest.mark.parametrize(
+    "runs",
+    [
+        [("himach_script_points", 4, 0, ""), ("points", 6, 0, OTHER.format(KNOWN_AS[1])), ("points", 6, 6, "")],
+        [("points", 4, 0, ""), ("himach_script_points", 4, 0, OTHER.format("points")), ("points", 6, 4, "")],
+        [("__main__", 4, 0, OWN), ("__main__", 6, 0, OWN)],
+    ],
+    ids=["a script and a module", "a module and a script", "a program"],
+)
+@pytest.mark.usefixtures("points_place")
+def test_classes_under_another_name_are_others(runs):
+    for name, stop, reused, text in runs:
+        with warnings.catch_warnings(record=True) as messages:
+            warnings.simplefilter("always")
+            result = himach.run(
+                points(name), "run.xtc", "top.gro", cache="off", pairs="pairs", stop=stop, progress=False
+            )
+        assert result.record["reused"]["frames"] == reused
+        assert result["Points"]["result"].tolist() == {4: [2, 4], 6: [6, 9]}[stop]
+        assert re.search(text, " ".join(str(each.message) for each in messages))

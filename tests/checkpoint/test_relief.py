@@ -5,9 +5,8 @@ import pytest
 
 import himach
 from himach.checkpoint import checkpoint_writer as keeper
-from himach.engine.shuffle import runs as shuffled
 from himach.engine.shuffle.runs import Memory, Runs
-from himach.engine.shuffle.spill import Scratch, spill
+from himach.engine.shuffle.spill import Scratch
 from himach.engine.shuffle.stack import MergedBlocks
 from himach.errors import HimachError
 
@@ -63,7 +62,7 @@ def disk_that_keeps_up(monkeypatch):
 @pytest.mark.usefixtures("disk_that_keeps_up")
 def test_what_is_kept_is_not_spilled(place, monkeypatch):
     whole = run(place)
-    monkeypatch.setattr(shuffled, "spill", refused)
+    monkeypatch.setattr(Scratch, "spill", refused)
     with pytest.raises(HimachError, match="twice"):
         run(place)
     first = run(place, pairs=place / "pairs")
@@ -99,7 +98,7 @@ def test_what_has_been_spilled_is_not_referred_to_as_well(tmp_path):
     result = Runs(memory, SHARDS)
     first, second = [made_up(0, "f8", False, 100, 3)], [made_up(0, "f8", False, 50, 4)]
     scratch = Scratch(tmp_path)
-    on_disk = [spill(scratch, MergedBlocks([block])) for block in first]
+    on_disk = [scratch.spill(MergedBlocks([block])) for block in first]
     result.put(first)
     result.put(second)
     expected = [len(block) for block in result.part(0, SHARDS)]
@@ -107,6 +106,6 @@ def test_what_has_been_spilled_is_not_referred_to_as_well(tmp_path):
     assert result.spilled
     assert [len(block) for block in result.part(0, SHARDS)] == expected
     result.spill(tmp_path)
-    result.exchange(second, [spill(scratch, MergedBlocks([block])) for block in second])
+    result.exchange(second, [scratch.spill(MergedBlocks([block])) for block in second])
     assert [len(block) for block in result.part(0, SHARDS)] == expected
     scratch.close()

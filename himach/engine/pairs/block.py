@@ -24,10 +24,6 @@ from himach.engine.pairs.keys import ENCODED, ROWS, decode
 from himach.engine.pairs.sharding import count_places, scatter, shard_rows
 from himach.engine.pairs.values import restore
 
-#: Most bytes of a piece of memory for blocks, unless one request is larger.
-PIECE_BYTES = 1 << 25
-# Alignment of parts, so that the keys in them are aligned.
-ALIGNMENT_BYTES = 16
 #: Number of shards of keys, unless there are many ranks; and its maximum, so that shard numbers are uint16.
 SHARDS, MOST_SHARDS = 512, 1 << 16
 #: Least shards per rank.
@@ -197,25 +193,3 @@ def _moved(column: Array, places: npt.NDArray[np.uint32]) -> Array:
     elif column.nbytes:
         scatter(raw(column), places, raw(out))
     return out
-
-
-def fresh(nbytes: int) -> Raw:
-    """Return newly allocated memory, uint8 (nbytes,)."""
-    return np.empty(nbytes, dtype=np.uint8)
-
-
-class Arena:
-    """Allocates blocks as parts of large pieces, which the system can back by large pages; unused pieces are freed."""
-
-    def __init__(self) -> None:
-        self._allotted = 0
-        self._left = fresh(0)
-
-    def take(self, nbytes: int) -> Raw:
-        """Return memory, uint8 (nbytes,)."""
-        if nbytes > len(self._left):
-            # Limit idle memory to half of what is allotted.
-            self._left = fresh(max(nbytes, min(self._allotted // 2, PIECE_BYTES)))
-        part, self._left = self._left[:nbytes], self._left[-(-nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES :]
-        self._allotted += nbytes
-        return part

@@ -7,14 +7,13 @@ frame numbers shares a key, so that the rows of one key are a piece of the table
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from himach.analysis import Pairs, Row
-from himach.engine.pairs.block import Block, Raw, fresh
+from himach.engine.pairs.block import Block
 from himach.engine.pairs.keys import ENCODED, split
 from himach.engine.pairs.streams import ArrayStream, ItemStream, PresenceStream, RowStream, cells_bytes
 from himach.engine.pairs.values import snapshot
@@ -36,16 +35,14 @@ BIT, FEW = 2, 16
 class Emission:
     """Pairs of one chunk of frames, copied at the yield: `pairs` is their number, `nbytes` their approximate size.
 
-    Frames with pairs are added to the table `stamps`; `room` allocates memory for blocks. `tabled` tells whether there
-    were rows of a table.
+    Frames with pairs are added to the table `stamps`. `tabled` tells whether there were rows of a table.
     """
 
-    def __init__(self, stamps: Stamps, room: Callable[[int], Raw] = fresh) -> None:
+    def __init__(self, stamps: Stamps) -> None:
         self.pairs = 0
         self.nbytes = 0
         self.tabled = False
         self.stamps = stamps
-        self._room = room
         self._row = -1
         self._stamp: tuple[int, float, Box | None, bytes | None] = (0, 0.0, None, None)
         self._streams: dict[Any, ArrayStream | ItemStream] = {}
@@ -161,9 +158,7 @@ class Emission:
         # A layout not used in this chunk may never occur again.
         self._streams = {layout: stream for layout, stream in self._streams.items() if len(stream)}
         widths = [stream.width for stream in self._streams.values()]
-        blocks += [
-            stream.block(shards, widths.count(stream.width) > 1, self._room) for stream in self._streams.values()
-        ]
+        blocks += [stream.block(shards, widths.count(stream.width) > 1) for stream in self._streams.values()]
         self.pairs = self.nbytes = 0
         self._encoded = {}
         return blocks
@@ -176,8 +171,8 @@ class RowEmission(Emission):
     if all cells are numbers; else the tuples of names and cells.
     """
 
-    def __init__(self, stamps: Stamps, room: Callable[[int], Raw], frames: Selected) -> None:
-        super().__init__(stamps, room)
+    def __init__(self, stamps: Stamps, frames: Selected) -> None:
+        super().__init__(stamps)
         self._frames = frames
         self._rows: dict[Any, RowStream] = {}  # by names and types of cells
         self._last = -1  # stamp row of the last frame with a table row

@@ -29,12 +29,9 @@ cdef extern from "shards.h" nogil:
 
 def shard_pairs(
     const int64_t[:, ::1] keys, const int64_t[::1] counts, const int64_t[::1] rows, const uint8_t[::1] values,
-    uint32_t shards, uint8_t[::1] spare, uint8_t[::1] target,
+    uint32_t shards, uint8_t[::1] target,
 ):
     """Order pairs by shard, those of a shard as they come.
-
-    They are ordered in `spare`, which is to be small enough for a core's own cache, and then written in one go to
-    `target`, which is not there as a rule.
 
     Parameters
     ----------
@@ -46,8 +43,8 @@ def shard_pairs(
         uint8, as many bytes a pair as there are, or none.
     shards
         Number of shards.
-    spare, target
-        uint8, room for the columns: keys (n, k), frames uint32 (n,), values. Both may be the same.
+    target
+        uint8, room for the columns: keys (n, k), frames uint32 (n,), values.
 
     Returns
     -------
@@ -67,7 +64,7 @@ def shard_pairs(
         free(cursor)
         raise MemoryError
     with nogil:
-        to.keys = <int64_t *>&spare[0]
+        to.keys = <int64_t *>&target[0]
         to.at = <uint32_t *>(to.keys + n * width)
         to.values = <uint8_t *>(to.at + n)
         shards_count(&keys[0, 0], n, width, shards, shard, cursor)
@@ -80,8 +77,6 @@ def shard_pairs(
                 cursor, to,
             )
             row += counts[frame]
-        if &target[0] != &spare[0]:
-            memcpy(&target[0], &spare[0], n * (8 * width + 4 + size))
     free(shard)
     free(cursor)
     return bounds_out

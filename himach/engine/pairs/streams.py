@@ -7,7 +7,7 @@ one by one, and `RowStream` for rows of a table.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,8 +29,6 @@ from himach.engine.pairs.keys import ENCODED, ROWS
 from himach.engine.pairs.presence import Presence
 from himach.engine.pairs.sharding import shard_pairs
 
-#: Most bytes sorted in a spare buffer.
-SPARE_BYTES = 1 << 21
 #: Most rows of presence in the first of several spans that become one block.
 JOINED_ROWS = 1 << 12
 
@@ -88,7 +86,6 @@ class ArrayStream:
         self._values = None if values is None else np.empty((1024, *values.shape[1:]), dtype=values.dtype)
         self.row_bytes = 4 + row_bytes(self._keys) + (0 if self._values is None else row_bytes(self._values))
         self._frames: list[tuple[int, int, int]] = []  # count, at, first position in the emission
-        self._spare = np.empty(0, dtype=np.uint8)
 
     def __len__(self) -> int:
         return self._size
@@ -104,14 +101,25 @@ class ArrayStream:
         self._frames.append((stop - start, at, emitted))
         self._size = stop
 
-    def block(self, shards: int, ordered: bool, room: Callable[[int], Raw]) -> Block:
+    def block(self, shards: int, ordered: bool) -> Block:
         """Return the pairs, with their order of emission if `ordered`, and reset the stream."""
         n, self._size = self._size, 0
         keys, values = self._keys[:n], None if self._values is None else self._values[:n]
         counts, rows, emitted = np.array(self._frames, dtype=np.int64).T.copy()
         self._frames = []
-        if not ordered:
-            return self._by_shard(keys, values, counts, rows, shards, room)
+        if not ordered:  # most pairs: as `by_shard()` does, in one call
+            target = np.empty(n * self.row_bytes, dtype=np.uint8)
+            value_bytes = raw(np.empty(0) if values is None else values)
+            bounds = shard_pairs(keys.reshape(n, -1), counts, rows, value_bytes, shards, target)
+            edges = np.cumsum([keys.nbytes, 4 * n]).tolist()
+            return Block(
+                form=Form.PAIR,
+                width=self.width,
+                bounds=bounds,
+                keys=_view_as(keys, target[: edges[0]]),
+                at=target[edges[0] : edges[1]].view(np.uint32),
+                values=None if values is None else _view_as(values, target[edges[1] :]),
+            )
         starts = np.cumsum(counts) - counts
         columns = {
             "keys": keys,
@@ -119,33 +127,6 @@ class ArrayStream:
             "order": (np.arange(n) + np.repeat(emitted - starts, counts)).astype(np.uint32),
         }
         return by_shard(Form.PAIR, self.width, columns if values is None else columns | {"values": values}, shards)
-
-    def _by_shard(
-        self,
-        keys: npt.NDArray[np.int64],
-        values: Column,
-        counts: npt.NDArray[np.int64],
-        rows: npt.NDArray[np.int64],
-        shards: int,
-        room: Callable[[int], Raw],
-    ) -> Block:
-        """Return the pairs as `by_shard()` does, in one call: most pairs take this path."""
-        n = len(keys)
-        target = room(n * self.row_bytes)
-        if len(self._spare) < len(target) <= SPARE_BYTES:
-            self._spare = np.empty(len(target), dtype=np.uint8)
-        spare = self._spare if len(target) <= SPARE_BYTES else target
-        value_bytes = raw(np.empty(0) if values is None else values)
-        bounds = shard_pairs(keys.reshape(n, -1), counts, rows, value_bytes, shards, spare, target)
-        edges = np.cumsum([keys.nbytes, 4 * n]).tolist()
-        return Block(
-            form=Form.PAIR,
-            width=self.width,
-            bounds=bounds,
-            keys=_view_as(keys, target[: edges[0]]),
-            at=target[edges[0] : edges[1]].view(np.uint32),
-            values=None if values is None else _view_as(values, target[edges[1] :]),
-        )
 
     def _grow(self, rows: int) -> None:
         rows = max(rows, 2 * len(self._keys))
@@ -176,7 +157,7 @@ class ItemStream:
         self._at.append(at)
         self._order.append(emitted)
 
-    def block(self, shards: int, ordered: bool, room: Callable[[int], Raw]) -> Block:
+    def block(self, shards: int, ordered: bool) -> Block:
         """Return the pairs, with their order of emission if `ordered`, and reset the stream."""
         columns = {
             "keys": objects(self._keys) if self.width == ENCODED else np.array(self._keys, dtype=np.int64),

@@ -8,64 +8,19 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from himach.engine.pairs.block import SHARDS, Arena, Block, Bounds, ColumnSpec, Kind, Raw, by_shard, reshard
-from himach.engine.shuffle.spill import Scratch, spill
+from himach.engine.pairs.block import SHARDS, Block, Bounds, Kind, by_shard, reshard
+from himach.engine.shuffle.block_file import FileBlock
+from himach.engine.shuffle.spill import Scratch
 from himach.engine.shuffle.stack import MergedBlocks
 
 #: Number of parts of a shard, to detect whether one key has most of its bytes.
 KEY_PARTS = 64
-
-
-class OnDisk(Protocol):
-    """A block on disk, whose shards are read on demand."""
-
-    @property
-    def kind(self) -> Kind:
-        """Kind of the blocks of its list."""
-
-    @property
-    def bounds(self) -> Bounds:
-        """Bounds as in a `Block`."""
-
-    @property
-    def specs(self) -> Mapping[str, ColumnSpec]:
-        """Types of its columns."""
-
-    def part(self, start: int, stop: int) -> Block:
-        """Read the shards from `start` to `stop`."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Divided:
-    """A block on disk, divided into more shards than it has there."""
-
-    whole: OnDisk
-    shards: int
-
-    @property
-    def kind(self) -> Kind:
-        return self.whole.kind
-
-    @property
-    def specs(self) -> Mapping[str, ColumnSpec]:
-        return self.whole.specs
-
-    @property
-    def bounds(self) -> Bounds:
-        """Approximate bounds, as if each shard were divided into equal parts."""
-        parts = self.shards // (len(self.whole.bounds) - 1)
-        return np.concatenate([[0], np.cumsum(np.repeat(-(-np.diff(self.whole.bounds) // parts), parts))])
-
-    def part(self, start: int, stop: int) -> Block:
-        return _finer(self.whole, start, stop, self.shards // (len(self.whole.bounds) - 1))
 
 
 class Memory:
@@ -116,13 +71,8 @@ class Runs:
         self.shards = shards
         self.memory = memory
         self._lists: defaultdict[Kind, _BlockList] = defaultdict(_BlockList)
-        self._arena = Arena()
         self._scratch: Scratch | None = None
         self._refers = False
-
-    def room(self, nbytes: int) -> Raw:
-        """Return memory for a future block, uint8 (nbytes,)."""
-        return self._arena.take(nbytes)
 
     def put(self, blocks: Sequence[Block]) -> list[Block]:
         """Add the blocks of a chunk, with any number of shards; return them as stored."""
@@ -131,28 +81,28 @@ class Runs:
             self.memory.add(self, sum(self._lists[piece.kind].put(piece) for piece in stored))
         return stored
 
-    def refer(self, parts: Sequence[OnDisk]) -> None:
+    def refer(self, parts: Sequence[FileBlock]) -> None:
         """Add blocks that stay on disk; they precede all blocks in memory."""
         for part in parts:
-            same = len(part.bounds) - 1 == self.shards
-            self._lists[part.kind].refer(part if same else _Divided(part, self.shards))
+            self._lists[part.kind].refer(part)
             self._refers = True
 
-    def exchange(self, blocks: Sequence[Block], parts: Sequence[OnDisk]) -> None:
+    def exchange(self, blocks: Sequence[Block], parts: Sequence[FileBlock]) -> None:
         """Replace blocks by `parts` on disk, if all these blocks are still in memory."""
-        places = set(map(id, blocks))
-        lists = [self._lists[kind] for kind in {block.kind for block in blocks}]
-        if blocks and sum(pool.count(places) for pool in lists) == len(blocks):
-            self.memory.subtract(self, sum(pool.drop(places) for pool in lists))
+        if blocks and all(self._lists[block.kind].has(block) for block in blocks):
+            self.memory.subtract(self, sum(self._lists[block.kind].drop(block) for block in blocks))
             self.refer(parts)
 
     def sizes(self) -> npt.NDArray[np.int64]:
         """Return int64 (shards,): approximate bytes of each shard in the shuffle."""
-        return sum((pool.sizes() for pool in self._lists.values()), np.zeros(self.shards, dtype=np.int64))
+        lists = self._lists.values()
+        return sum((pool.sizes(self.shards) for pool in lists), np.zeros(self.shards, dtype=np.int64))
 
     def sizes_within(self, shard: int, parts: int) -> npt.NDArray[np.int64]:
         """Return int64 (parts,): approximate bytes of each part of a shard that is divided further."""
-        return sum((pool.sizes_within(shard, parts) for pool in self._lists.values()), np.zeros(parts, dtype=np.int64))
+        span, shards = (shard * parts, (shard + 1) * parts), self.shards * parts
+        lists = self._lists.values()
+        return sum((pool.sizes_within(*span, shards) for pool in lists), np.zeros(parts, dtype=np.int64))
 
     def largest(self) -> int:
         """Return the approximate bytes of the largest key; with very many keys, of several together."""
@@ -161,7 +111,7 @@ class Runs:
 
     def part(self, start: int, stop: int, shards: int | None = None) -> list[Block]:
         """Return the shards from `start` to `stop`, one block per kind with pairs; `shards` sets a finer division."""
-        parts = [pool.part(start, stop, (shards or self.shards) // self.shards) for pool in self._lists.values()]
+        parts = [pool.part(start, stop, shards or self.shards) for pool in self._lists.values()]
         return [part for part in parts if part is not None]
 
     def spill(self, directory: Path) -> int:
@@ -171,7 +121,6 @@ class Runs:
         before = self._scratch.size
         for pool in self._lists.values():
             pool.spill(self._scratch)
-        self._arena = Arena()
         return self._scratch.size - before
 
     @property
@@ -182,20 +131,26 @@ class Runs:
     def clear(self) -> None:
         """Drop all blocks."""
         self._lists.clear()
-        self._arena = Arena()
         self.memory.release(self)
         if self._scratch is not None:
             self._scratch.close()
             self._scratch = None
 
 
-def _finer(whole: OnDisk | MergedBlocks, start: int, stop: int, finer: int) -> Block:
-    """Return some shards in the numbering that divides each shard of `whole` into `finer` ones."""
+def _part(whole: FileBlock | MergedBlocks, start: int, stop: int, shards: int) -> Block:
+    """Return some shards in a division of all keys into `shards` shards, which may be finer than that of `whole`."""
+    finer = shards // (whole.bounds.shape[-1] - 1)
     if finer == 1:
         return whole.part(start, stop)
-    shards = finer * (whole.bounds.shape[-1] - 1)
     part = whole.part(start // finer, -(-stop // finer))
     return by_shard(part.form, part.width, part.columns(), shards).part(start, stop)
+
+
+def _counts(bounds: Bounds, shards: int) -> npt.NDArray[np.int64]:
+    """Return the rows of each shard; in a finer division, as if each shard were divided into equal parts."""
+    finer = shards // (len(bounds) - 1)
+    counts: npt.NDArray[np.int64] = np.repeat(-(-np.diff(bounds) // finer), finer)
+    return counts
 
 
 def _nothing(text: str = "") -> None:
@@ -206,58 +161,53 @@ class _BlockList:
     """Blocks of one kind in the order of addition: those on disk, then those in memory."""
 
     def __init__(self) -> None:
-        self._blocks: list[Block] = []
-        self._spilled: list[OnDisk] = []
+        self._blocks: dict[int, Block] = {}  # in memory, by id
+        self._on_disk: list[FileBlock] = []
         self._stacked: MergedBlocks | None = None
-        self._nbytes = 0  # of the blocks in memory
-        self._put_bytes = self._put_rows = 0  # of all added blocks; also used to estimate objects on disk
+        self._put_bytes = self._put_rows = 0  # of all added blocks; used to estimate objects on disk
 
     def put(self, block: Block) -> int:
         """Append a block; return its bytes."""
         nbytes = block.nbytes
-        self._blocks.append(block)
+        self._blocks[id(block)] = block
         self._stacked = None
-        self._nbytes += nbytes
         self._put_bytes += nbytes
         self._put_rows += len(block)
         return nbytes
 
-    def refer(self, part: OnDisk) -> None:
+    def refer(self, part: FileBlock) -> None:
         """Add a block on disk."""
-        self._spilled.append(part)
+        self._on_disk.append(part)
 
-    def count(self, places: Collection[int]) -> int:
-        """Return the number of blocks with these ids in memory."""
-        return sum(id(block) in places for block in self._blocks)
+    def has(self, block: Block) -> bool:
+        """Return whether a block is in memory."""
+        return id(block) in self._blocks
 
-    def drop(self, places: Collection[int]) -> int:
-        """Drop the blocks with these ids; return their bytes."""
-        self._blocks = [block for block in self._blocks if id(block) not in places]
-        remaining = sum(block.nbytes for block in self._blocks)
-        before, self._nbytes, self._stacked = self._nbytes, remaining, None
-        return before - self._nbytes
+    def drop(self, block: Block) -> int:
+        """Drop a block in memory; return its bytes."""
+        self._stacked = None
+        return self._blocks.pop(id(block)).nbytes
 
     def _stack(self) -> MergedBlocks:
         if self._stacked is None:
-            self._stacked = MergedBlocks(self._blocks)
+            self._stacked = MergedBlocks([*self._blocks.values()])
         return self._stacked
 
-    def sizes(self) -> npt.NDArray[np.int64]:
+    def sizes(self, shards: int) -> npt.NDArray[np.int64]:
         """Return int64 (shards,): approximate bytes of each shard."""
-        rows = sum(part.bounds for part in self._spilled)
+        every = [part.bounds for part in self._on_disk]
         if self._blocks:
-            rows = rows + self._stack().bounds.sum(axis=0)
-        sizes: npt.NDArray[np.int64] = np.diff(rows) * self._row()
-        return sizes
+            every.append(self._stack().bounds.sum(axis=0))
+        return sum((_counts(bounds, shards) for bounds in every), np.zeros(shards, np.int64)) * self._row()
 
-    def sizes_within(self, shard: int, parts: int) -> npt.NDArray[np.int64]:
-        """Return int64 (parts,): approximate bytes of each part of a shard."""
-        span = shard * parts, (shard + 1) * parts
-        rows = sum((np.diff(_finer(block, *span, parts).bounds) for block in self._all()), np.zeros(parts, np.int64))
+    def sizes_within(self, start: int, stop: int, shards: int) -> npt.NDArray[np.int64]:
+        """Return int64 (stop - start,): bytes of some shards, approximate but for the division of their rows."""
+        parts = (_part(block, start, stop, shards) for block in self._all())
+        rows = sum((np.diff(part.bounds) for part in parts), np.zeros(stop - start, np.int64))
         return rows * self._row()
 
-    def _all(self) -> list[MergedBlocks | OnDisk]:
-        return [*self._spilled, *([self._stack()] if self._blocks else [])]
+    def _all(self) -> list[MergedBlocks | FileBlock]:
+        return [*self._on_disk, *([self._stack()] if self._blocks else [])]
 
     def _row(self) -> int:
         """Return the approximate bytes of a row."""
@@ -267,13 +217,13 @@ class _BlockList:
             row = max(row, self._put_bytes // max(self._put_rows, 1))
         return row
 
-    def part(self, start: int, stop: int, finer: int = 1) -> Block | None:
-        """Return the shards from `start` to `stop`, in a division `finer` times as fine, as one block, or None."""
-        parts = [part for part in (_finer(block, start, stop, finer) for block in self._all()) if len(part)]
+    def part(self, start: int, stop: int, shards: int) -> Block | None:
+        """Return some shards in a division of all keys into `shards` shards, as one block, or None if it is empty."""
+        parts = [part for part in (_part(block, start, stop, shards) for block in self._all()) if len(part)]
         return MergedBlocks(parts).part(0, stop - start) if parts else None
 
     def spill(self, scratch: Scratch) -> None:
         """Move the blocks in memory to the disk."""
         if self._blocks:
-            self._spilled.append(spill(scratch, self._stack()))
-        self._blocks, self._stacked, self._nbytes = [], None, 0
+            self._on_disk.append(scratch.spill(self._stack()))
+        self._blocks, self._stacked = {}, None

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from himach.engine.pairs.block import Array, Block, Bounds, ColumnSpec, raw, row_bytes
+from himach.engine.pairs.block import Array, Block, Bounds, ColumnSpec, raw
 from himach.engine.pairs.sharding import join_shards
 
 
@@ -39,8 +38,18 @@ class MergedBlocks:
         columns = {name: self._join_column(name, spec, bounds, int(joint[-1])) for name, spec in self.specs.items()}
         return Block(first.form, first.width, joint, **columns)
 
-    def _join_column(self, name: str, spec: ColumnSpec, bounds: Bounds, rows: int) -> Array:
+    def column(self, name: str, start: int, stop: int) -> Array:
         """Return some shards of a column of all blocks."""
+        bounds = np.ascontiguousarray(self.bounds[:, start : stop + 1])
+        rows = int((bounds[:, -1] - bounds[:, 0]).sum())
+        return self._join_column(name, self.specs[name], bounds, rows)
+
+    def column_by_block(self, name: str, start: int, stop: int) -> Iterator[Array]:
+        """Yield some shards of a column, block by block."""
+        for column, bounds in zip(self._columns[name], self.bounds, strict=True):
+            yield column[bounds[start] : bounds[stop]]
+
+    def _join_column(self, name: str, spec: ColumnSpec, bounds: Bounds, rows: int) -> Array:
         if spec.dtype.hasobject:
             return _join_objects(self._columns[name], bounds)
         out = spec.empty(rows)
@@ -55,14 +64,10 @@ def _column(columns: dict[str, Array], name: str, spec: ColumnSpec) -> Array:
 
 
 def _join_objects(columns: Sequence[Array], bounds: Bounds) -> Array:
-    """Return some shards of a column of objects; sort their indices, as `join_shards` cannot move objects."""
+    """Return some shards of a column of objects, which `join_shards` cannot move."""
     slices = zip(columns, bounds[:, 0].tolist(), bounds[:, -1].tolist(), strict=True)
     joined = np.concatenate([column[start:stop] for column, start, stop in slices])
-    bounds = bounds - bounds[:, :1]
-    starts = np.cumsum(bounds[:, -1]) - bounds[:, -1]
-    places: npt.NDArray[np.int64] = np.arange(len(joined))
-    ordered = np.empty(len(joined), dtype=np.int64)
-    addresses = places.ctypes.data + starts.astype(np.uint64) * np.uint64(row_bytes(places))
-    join_shards(addresses, np.ascontiguousarray(bounds), row_bytes(places), raw(ordered))
-    result: Array = joined[ordered]
+    sizes = np.diff(bounds)
+    shards = np.repeat(np.tile(np.arange(sizes.shape[1]), len(sizes)), sizes.reshape(-1))
+    result: Array = joined[np.argsort(shards, kind="stable")]
     return result

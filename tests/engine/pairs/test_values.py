@@ -13,7 +13,7 @@ from support.commands import run_python
 import himach
 from himach.engine.pairs.block import Form, by_shard, objects
 from himach.engine.pairs.values import pack, restore, snapshot, unpack
-from himach.engine.shuffle.spill import Scratch, spill
+from himach.engine.shuffle.spill import Scratch
 from himach.engine.shuffle.stack import MergedBlocks
 from himach.errors import AnalysisError
 
@@ -252,7 +252,7 @@ def test_texts_of_numpy_keep_zeros_at_their_end(tmp_path, where):
     else:
         pairs = {"keys": np.zeros(4, np.int64), "at": np.zeros(4, np.uint32), "values": objects(column)}
         scratch = Scratch(tmp_path)
-        back = spill(scratch, MergedBlocks([by_shard(Form.PAIR, 0, pairs, 4)])).part(0, 4).values.tolist()
+        back = scratch.spill(MergedBlocks([by_shard(Form.PAIR, 0, pairs, 4)])).part(0, 4).values.tolist()
         scratch.close()
     first, second, (third,), (fourth, inner) = map(restore, back)
     assert [len(text) for text in (first, second, third, fourth, inner[1])] == [2, 2, 1, 2, 2]

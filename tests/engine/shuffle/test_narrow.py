@@ -6,7 +6,7 @@ import pytest
 from himach.engine.pairs.block import Form, by_shard, objects, reshard
 from himach.engine.pairs.keys import ENCODED, encode
 from himach.engine.shuffle.runs import Memory, Runs
-from himach.engine.shuffle.spill import Scratch, spill
+from himach.engine.shuffle.spill import Scratch
 from himach.engine.shuffle.stack import MergedBlocks
 from himach.engine.shuffle.used import UsedRows
 
@@ -29,7 +29,7 @@ def test_blocks_in_other_numbers_of_shards(width, tmp_path):
     assert sorted(listed(reshard(many, 16))) == sorted(listed(few))
     # On a disk, in fewer shards than the run has.
     runs = Runs(Memory(1 << 40, tmp_path), 128)
-    runs.refer([spill(Scratch(tmp_path), MergedBlocks([few]))])
+    runs.refer([Scratch(tmp_path).spill(MergedBlocks([few]))])
     assert ((runs.sizes() > 0) >= (np.diff(many.bounds) > 0)).all()
     for start, stop in [(0, 128), (3, 9), (8, 16), (120, 128)]:
         result, expected = runs.part(start, stop), many.part(start, stop)

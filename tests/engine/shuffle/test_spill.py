@@ -10,6 +10,7 @@ from support.commands import run_python
 
 import himach
 from himach.engine import mapping
+from himach.engine.shuffle.block_file import ColumnWriter
 from himach.engine.shuffle.spill import Scratch, SpillError
 
 from ..twin import made_up, run_engine
@@ -54,16 +55,14 @@ def test_memory_stays_within_the_limit_and_the_outcome_is_the_same(tmp_path):
 
 def test_scratch_gives_back_what_was_written_and_leaves_nothing(tmp_path):
     scratch = Scratch(tmp_path / "made" / "here")
-    place = scratch.reserve(1000)
-    assert scratch.append(b"after") == 1000
     data = np.arange(250, dtype=np.int32).view(np.uint8)
-    scratch.write(place, data)
+    assert [scratch.append(data), scratch.append(b"after")] == [0, 1000]
     back = np.empty(1000, dtype=np.uint8)
-    scratch.read(place, back)
+    scratch.read(0, back)
     np.testing.assert_array_equal(back, data)
     assert list((tmp_path / "made" / "here").iterdir()) == []
     with pytest.raises(SpillError, match="ends early"):
-        scratch.read(900, back)
+        scratch.read(6, back)
     scratch.close()
 
 
@@ -77,7 +76,7 @@ def test_a_full_disk_is_named_with_the_way_out(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr(ColumnWriter, "add_pieces", full)
     with pytest.raises(SpillError, match=rf"in {tmp_path}: No space left on device; free space there, .*TMPDIR"):
         run(LIMIT, tmp_path)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from himach.engine.pairs.block import Block, Form, by_shard, objects
-from himach.engine.shuffle import spill as spill_module
-from himach.engine.shuffle.spill import Scratch, spill
+from himach.engine.shuffle import block_file
+from himach.engine.shuffle.spill import Scratch
 from himach.engine.shuffle.stack import MergedBlocks
 
 SHARDS = 8
@@ -52,11 +52,11 @@ def test_a_block_lists_every_column_that_it_may_have():
 def test_shards_of_many_blocks_come_as_one_from_memory_and_from_disk(
     width, values, ordered, together, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(spill_module, "PIECE_BYTES", together)
+    monkeypatch.setattr(block_file, "PIECE_BYTES", together)
     blocks = [made_up(width, values, chosen, n, n) for chosen, n in zip(ordered, [40, 3, 1], strict=True)]
     stack = MergedBlocks(blocks)
     scratch = Scratch(tmp_path)
-    spilled = spill(scratch, stack)
+    spilled = scratch.spill(stack)
     for start, stop in [(0, SHARDS), (2, 5), (SHARDS - 1, SHARDS), (3, 3)]:
         expected = [[row for block in blocks for row in rows(block, shard)] for shard in range(start, stop)]
         for part in (stack.part(start, stop), spilled.part(start, stop)):
