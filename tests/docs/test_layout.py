@@ -31,8 +31,8 @@ OF_ALL = {"support", "native/power", "native/mutants", "checkpoint/fingerprint"}
 NO_ROOMS = {"data", "golden", "golden_packed", "results", "peers", "analyses", "__pycache__"}
 #: Room -> lines of source that it may have. A merge lowers a figure; none is raised.
 BUDGETS: dict[str, int] = {
-    "himach": 3620,
-    "himach/checkpoint": 2742,
+    "himach": 3618,
+    "himach/checkpoint": 2352,
     "himach/cli": 1628,
     "himach/conversion": 1459,
     "himach/engine": 5874,
