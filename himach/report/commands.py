@@ -40,7 +40,7 @@ def cite(folders: tuple[Path, ...], out: Path | None) -> None:
     """Tell what a paper says of the runs in these folders (--out): their methods, and the references."""
     from himach.report.files import methods_files, write_methods
     from himach.report.folder import read_folder
-    from himach.report.methods import compose_methods
+    from himach.report.page import compose_methods
     from himach.report.template import render
 
     runs = [read_folder(folder) for folder in folders]

@@ -12,8 +12,7 @@ from pathlib import Path
 from himach.errors import HimachError, UsageError
 from himach.files import write_bytes
 from himach.report.folder import RunFolder, read_folder
-from himach.report.methods import compose_methods
-from himach.report.page import report_page
+from himach.report.page import compose_methods, report_page
 from himach.report.template import MARK, render
 
 METHODS = ("methods.md", "methods.tex", "references.bib", "checklist.md")
@@ -36,10 +35,8 @@ def write_report(
     ----------
     folders
         Folders of runs.
-    out
-        File of the page; one that is there is replaced.
-    methods
-        Folder for the files beside the page, if it is another one.
+    out, methods
+        File of the page, which is replaced; folder for the files beside the page, if it is another one.
     templates
         Folder of templates of Jinja2 in place of himach's, some or all.
 
@@ -56,8 +53,8 @@ def write_report(
     Raises
     ------
     UsageError
-        If a folder is none of a run, is given twice, or there is none; if the page would take the place of a file of a
-        run's, or of one beside it; if a template is wrong.
+        If a folder is none of a run, is given twice, or there is none; if the page would replace a file of a run's, or
+        one beside it; if a template is wrong.
     HimachError
         If a file cannot be written.
     """

@@ -1,4 +1,7 @@
-"""The page of a report: `report_page()` renders the template ``report.html.j2`` within a limit of bytes."""
+"""The page of a report: `report_page()` renders the template ``report.html.j2`` within a limit of bytes.
+
+`compose_methods()` makes text on the methods of runs from their records.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,8 @@ import io
 import json
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,12 @@ from markupsafe import Markup, escape
 from himach.errors import UsageError
 from himach.output.cells import EDGE_CELLS, edge_cells
 from himach.output.text import alignment, cells_text, count
+from himach.report.citations import Piece, Reference, code, number_citations, parse_pieces
+from himach.report.convergence import small_plot
 from himach.report.folder import AnalysisFiles, RunFolder, stages
-from himach.report.methods import compose_methods
 from himach.report.results import result_lines, trust
-from himach.report.template import render
+from himach.report.template import render, render_sentences
+from himach.uncertainty.estimate import Estimate, in_figures
 
 #: A page is smaller than this, so that it can be sent by mail.
 MOST_BYTES = 2_000_000
@@ -31,11 +35,7 @@ MOST_ROWS, MOST_COLUMNS = 16, 12
 KINDS = {".svg": "image/svg+xml", ".png": "image/png"}
 #: Colours of a reduced figure, whose lines, bands and text need few.
 COLOURS = 64
-#: Options of a run that are listed if they are not defaults.
-OPTIONS = (
-    "start", "stop", "step", "selected", "whole", "nojump", "center", "wrap", "fit", "reference", "confidence",
-    "equilibration",
-)  # fmt: skip
+PNG = re.compile(f"data:{KINDS['.png']};base64,([A-Za-z0-9+/=]+)")
 MARK = "\x00"  # before and after the number of a piece: no text of a page has it
 
 
@@ -44,15 +44,14 @@ def report_page(folders: Sequence[RunFolder], directory: Path | None = None) -> 
 
     Equal folders give equal text. Raises UsageError if a folder is given twice, or a template is wrong.
     """
-    runs = [_run(name, i, folder) for i, (name, folder) in enumerate(zip(_names(folders), folders, strict=True))]
+    runs = [
+        {"name": name, "key": _anchor("run", i, name), "folder": folder, "record": folder.record}
+        for i, (name, folder) in enumerate(zip(_names(folders), folders, strict=True))
+    ]
     methods, references = compose_methods(folders, directory)
-    values = {"runs": runs, "methods": methods, "references": references}
-    for reduced in (False, True):  # reduce the colours of figures if the page is too large
-        pieces = Pieces(MOST_BYTES - 1)
-        page = render("report.html", directory, piece=pieces.add, image=partial(_image, reduced=reduced), **values)
-        if pieces.all_fit(page):
-            break
-    return pieces.fit(page)
+    values = {"runs": runs, "methods": methods, "references": references, **HELPERS}
+    pieces = Pieces(MOST_BYTES - 1)
+    return pieces.fit(render("report.html", directory, piece=pieces.add, **values))
 
 
 def _names(folders: Sequence[RunFolder]) -> list[str]:
@@ -67,46 +66,20 @@ def _names(folders: Sequence[RunFolder]) -> list[str]:
     return ["/".join(path.parts[-depth:]) for path in paths]
 
 
-def _run(name: str, index: int, folder: RunFolder) -> dict[str, Any]:
-    """Return the data of a run for the template."""
-    record = folder.record
-    analyses = [
-        {
-            "label": analysis.label,
-            "key": _anchor("run", index, name, analysis.label),
-            "results": result_lines(folder, analysis),
-            "figures": [_figure(folder, analysis, kinds) for kinds in analysis.figures],
-            "tables": [_table(folder, table) for table in analysis.tables],
-            "others": analysis.others,
-            "parameters": dict.fromkeys(
-                (name, json.dumps(value, ensure_ascii=False))
-                for stage in stages(analysis.entry)
-                for name, value in stage["parameters"].items()
-            ),
-        }
-        for analysis in folder.analyses
-    ]
-    lone = [
-        f"{analysis.label} ({analysis.entry.get('unrepeatable')})"
-        for analysis in folder.analyses
-        if not analysis.entry.get("source")
-    ]
-    return {
-        "name": name,
-        "key": _anchor("run", index, name),
-        "folder": folder,
-        "record": record,
-        "analyses": analyses,
-        "trust": trust(folder),
-        "command": None if record["command"] is None else shlex.join(record["command"]),
-        "options": {option: record[option] for option in OPTIONS if record.get(option) not in (None, False)},
-        "unrepeatable": lone,
-    }
-
-
 def _anchor(*words: object) -> str:
     """Return an id for a part of a page, of ASCII letters, digits and hyphens."""
     return re.sub(r"[^A-Za-z0-9]+", "-", "-".join(map(str, words))).strip("-").lower()
+
+
+def _figures(estimate: Estimate[float]) -> str:
+    """Return a mean and its limits with the decimals that they justify."""
+    return in_figures(estimate.value, estimate.low, estimate.high, estimate.converged)
+
+
+def _parameters(analysis: AnalysisFiles) -> list[tuple[str, str]]:
+    """Return the parameters of an analysis and of its later stages, as JSON."""
+    parameters = [pair for stage in stages(analysis.entry) for pair in stage["parameters"].items()]
+    return list(dict.fromkeys((name, json.dumps(value, ensure_ascii=False)) for name, value in parameters))
 
 
 def _table(folder: RunFolder, name: str) -> dict[str, Any]:
@@ -114,13 +87,11 @@ def _table(folder: RunFolder, name: str) -> dict[str, Any]:
     try:
         table = folder.table(name)
     except UsageError as error:
-        return {"name": name, "error": str(error).replace(str(folder.path), folder.name)}
+        return {"error": str(error).replace(str(folder.path), folder.name)}
     columns, hidden = list(table.items())[:MOST_COLUMNS], len(table) - MOST_COLUMNS
     long = table.rows > MOST_ROWS
     texts = [cells_text(edge_cells(cells) if long else cells) for _, cells in columns]
     return {
-        "name": name,
-        "file": folder.tables[name],
         "size": count(table.rows, "row") + (f", {count(hidden, 'more column')}" if hidden > 0 else ""),
         "heads": [(table.label(title), alignment(cells) == "right") for title, cells in columns],
         "rows": list(zip(*texts, strict=True)),
@@ -141,26 +112,22 @@ def _range(cells: Any) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _figure(folder: RunFolder, analysis: AnalysisFiles, kinds: Any) -> dict[str, Any]:
-    """Return a figure for the template, with its smallest file that a page can show."""
+def _figure(folder: RunFolder, kinds: Mapping[str, str]) -> dict[str, Any]:
+    """Return the content and the type of the smallest file of a figure that a page can show."""
     contents = {suffix: folder.files[file].read_bytes() for suffix, file in kinds.items() if suffix in KINDS}
     suffix = min(contents, key=lambda suffix: (len(contents[suffix]), suffix), default="")
-    caption = analysis.entry.get("caption")
-    return {
-        "content": contents.get(suffix, b""),
-        "kind": KINDS.get(suffix),
-        "caption": caption or analysis.label,
-        "alt": f"{analysis.label}: {caption}" if caption else f"Figure of {analysis.label}",
-        "files": list(kinds.values()),
-    }
+    return {"content": contents.get(suffix, b""), "kind": KINDS.get(suffix)}
 
 
-def _image(figure: dict[str, Any], reduced: bool) -> Markup:
-    """Return a figure as a data URL; with fewer colours if `reduced` and that is smaller."""
-    content = figure["content"]
-    if reduced and figure["kind"] == KINDS[".png"]:
-        content = min(_fewer_colours(content), content, key=len)
-    return Markup(f"data:{figure['kind']};base64,{base64.b64encode(content).decode()}")
+def _image(content: bytes, kind: str) -> Markup:
+    """Return a figure as a data URL."""
+    return Markup(f"data:{kind};base64,{base64.b64encode(content).decode()}")
+
+
+def _reduce(url: re.Match[str]) -> str:
+    """Return a figure with fewer colours, if that is smaller."""
+    content = base64.b64decode(url[1])
+    return _image(min(_fewer_colours(content), content, key=len), KINDS[".png"])
 
 
 def _fewer_colours(content: bytes) -> bytes:
@@ -175,6 +142,14 @@ def _fewer_colours(content: bytes) -> bytes:
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return content
     return buffer.getvalue()
+
+
+#: What the template calls.
+HELPERS = {
+    "anchor": _anchor, "figure": _figure, "figures": _figures, "image": _image, "join_words": shlex.join,
+    "log": np.log, "parameters_of": _parameters, "result_lines": result_lines, "small_plot": small_plot,
+    "table": _table, "trust": trust,
+}  # fmt: skip
 
 
 @dataclass
@@ -192,19 +167,16 @@ class Pieces:
         self._pieces.append((rank, caller(), escape(instead)))
         return Markup(f"{MARK}{len(self._pieces) - 1}{MARK}")
 
-    def all_fit(self, page: str) -> bool:
-        """Tell whether all pieces fit."""
-        parts = page.split(MARK)
-        return sum(map(_bytes, parts[::2])) + sum(_bytes(self._pieces[int(n)][1]) for n in parts[1::2]) <= self.limit
-
     def fit(self, page: str) -> str:
-        """Return the page with the pieces that fit."""
+        """Return the page with the pieces that fit; if not all do, with fewer colours in figures."""
         parts = page.split(MARK)
-        order = [int(number) for number in parts[1::2]]
-        chosen = [self._pieces[number][2] for number in order]
+        pieces = [self._pieces[int(number)] for number in parts[1::2]]
+        if sum(map(_bytes, [*parts[::2], *(text for _, text, _ in pieces)])) > self.limit:
+            pieces = [(rank, PNG.sub(_reduce, text), instead) for rank, text, instead in pieces]
+        chosen = [instead for _, _, instead in pieces]
         room = self.limit - sum(map(_bytes, [*parts[::2], *chosen]))
-        for slot in sorted(range(len(order)), key=lambda slot: self._pieces[order[slot]][0]):
-            growth = _bytes(piece := self._pieces[order[slot]][1]) - _bytes(chosen[slot])
+        for slot in sorted(range(len(pieces)), key=lambda slot: pieces[slot][0]):
+            growth = _bytes(piece := pieces[slot][1]) - _bytes(chosen[slot])
             if growth <= room:
                 chosen[slot] = piece
                 room -= max(0, growth)
@@ -214,3 +186,43 @@ class Pieces:
 
 def _bytes(text: str) -> int:
     return len(text.encode())
+
+
+def compose_methods(
+    folders: Sequence[RunFolder], templates: Path | None = None
+) -> tuple[list[list[Piece]], list[Reference]]:
+    """Return the methods of runs as paragraphs of pieces, without repetition, and the references."""
+    records = [folder.record for folder in folders]
+    data = " ".join(render_sentences("data", templates, folders))
+    certainty = " ".join(render_sentences("certainty", templates, *_certainty(records)))
+    paragraphs = [parse_pieces(data), *_analyses(folders), *([parse_pieces(certainty)] if certainty else [])]
+    return number_citations(paragraphs, ", ".join(dict.fromkeys(record["himach"] for record in records)))
+
+
+def _analyses(folders: Sequence[RunFolder]) -> Iterator[list[Piece]]:
+    """Yield the methods of the analyses; references without a place in the text are cited at its end."""
+    entries = [analysis.entry for folder in folders for analysis in folder.analyses]
+    texts = {entry.get("methods") or f"{code(entry['name'])} was computed.": entry for entry in entries}
+    for text, entry in texts.items():
+        pieces = parse_pieces(text)
+        cited = {name for piece in pieces for name in piece.names}
+        uncited = tuple(name for name in entry.get("references", ()) if name.strip() and name not in cited)
+        if uncited:
+            last = pieces.pop() if pieces[-1].text.endswith(".") and not pieces[-1].is_code else Piece(".")
+            pieces += [Piece(f"{last.text.removesuffix('.')} "), Piece(names=uncited), Piece(".")]
+        yield pieces
+
+
+def _certainty(records: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[str], list[str], list[set[str | None]]]:
+    """Return levels and methods of intervals, the cuts of means, and the groups of each ensemble."""
+    levels, methods, cut, ensembles = [], [], [], []
+    for record in records:
+        tables = record.get("uncertainty", {}).values()
+        levels += [table["level"] for table in tables]
+        methods += [part["method"] for table in tables for part in (table, *table["means"].values())]
+        start = record.get("equilibration")
+        cut += ["equilibration" if start == "auto" else f"{start} ps"] if tables and start is not None else []
+        if "ensemble" in record and record.get("confidence") != "off":
+            levels.append(record.get("confidence") or 0.95)
+            ensembles.append({member["group"] for member in record["ensemble"]})
+    return levels, methods, cut, ensembles

@@ -9,7 +9,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from himach.errors import UsageError
 from himach.output.summary import mean_line
 from himach.output.table import Table
 from himach.output.text import count
-from himach.report.convergence import ENOUGH, Doubt, assess_convergence, small_plot
+from himach.report.convergence import ENOUGH, Convergence, Doubt, assess_convergence
 from himach.report.folder import AnalysisFiles, RunFolder
 from himach.uncertainty.estimate import in_figures
 
@@ -229,13 +229,15 @@ SOUND, DOUBTFUL, BAD = VERDICTS = ("sound", "doubtful", "without interval")
 
 @dataclass(frozen=True)
 class Row:
-    """A row of verdicts: the cells of a curve, or the cells of a mean by name."""
+    """A row of verdicts: the cells of a curve, or the checks of a mean with its unit and its times."""
 
     title: str
     verdict: str
     doubts: Sequence[Doubt] = ()
     cells: Sequence[str] = ()
-    mean: dict[str, Any] = field(default_factory=dict)
+    checks: Convergence | None = None
+    unit: str = ""
+    times: Sequence[float] = ()
 
 
 def trust(folder: RunFolder) -> dict[str, Any]:
@@ -271,14 +273,17 @@ def _mean_rows(folder: RunFolder, name: str, by_user: bool) -> Iterator[Row]:
     level = LEVEL if math.isnan(uncertainty["level"]) else uncertainty["level"]
     for column in columns[:MOST_COLUMNS]:
         start = mean["start_ps"] if (mean := uncertainty["means"].get(column)) and mean["cut"] else None
+        title = f"{name}: {column}" if name.rpartition("/")[2] != column else name
         for member, values, times in _series(table, column):
-            title = f"{name}: {column}" if name.rpartition("/")[2] != column else name
-            title += f", {member}" if member else ""
-            first = int(np.searchsorted(times, -math.inf if start is None else start))
+            row_title = f"{title}, {member}" if member else title
             try:
-                yield _mean_row(title, values, times, level, first, column_unit(column, table))
+                first = int(np.searchsorted(times, -math.inf if start is None else start))
+                checks = assess_convergence(values, level, first)
             except UsageError as error:
-                yield Row(title, BAD, [(str(error), {})])
+                yield Row(row_title, BAD, [(str(error), {})])
+                continue
+            verdict = BAD if not checks.estimate.converged else DOUBTFUL if checks.doubts else SOUND
+            yield Row(row_title, verdict, checks.doubts, (), checks, column_unit(column, table), times)
     if len(columns) > MOST_COLUMNS:
         yield Row(name, BAD, [("columns", {"n": len(columns) - MOST_COLUMNS})])
 
@@ -289,7 +294,7 @@ def _numbers(table: Table) -> list[str]:
     return [name for name in floats if name not in NO_RESULTS and not name.endswith(("_low", "_high"))]
 
 
-def _series(table: Table, column: str) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+def _series(table: Table, column: str) -> Iterator[tuple[str, Any, Any]]:
     """Yield the values of a column in time order with their times; in an ensemble, for each member."""
     values, times = np.asarray(table[column]), np.asarray(table[TIME])
     if "member" not in table:
@@ -299,30 +304,6 @@ def _series(table: Table, column: str) -> Iterator[tuple[str, np.ndarray, np.nda
     names = np.asarray([str(member) for member in table["member"]])
     for name in dict.fromkeys(names.tolist()):
         yield name, values[names == name], times[names == name]
-
-
-def _mean_row(title: str, values: np.ndarray, times: np.ndarray, level: float, first: int, unit: str) -> Row:
-    """Return the row of a mean: its value and its checks."""
-    checks = assess_convergence(values, level, first)
-    mean, difference, (forward, backward) = checks.estimate, checks.halves, checks.running
-    running = (
-        f"Running mean of {title}: from the beginning {forward[0]:.3g} to {forward[-1]:.3g}, from the end "
-        f"{backward[0]:.3g} to {backward[-1]:.3g}"
-    )
-    errors = f"Standard error of {title} by length of blocks: {min(checks.errors, default=0):.2g} to "
-    errors += f"{max(checks.errors, default=0):.2g}"
-    cells = {
-        "value": f"{in_figures(mean.value, mean.low, mean.high, mean.converged)} {unit}".strip(),
-        "n_eff": f"{mean.n_eff:.3g} of {len(values)}",
-        "since": f"{times[checks.start]:.6g} ps" if checks.start or mean.converged else NONE,
-        "running": small_plot(running, checks.fractions, forward, backward, band=(mean.low, mean.high)),
-        "halves": in_figures(difference.value, difference.low, difference.high, difference.converged),
-        "halves_agree": checks.agrees["halves"],
-        "errors": small_plot(errors, np.log(checks.lengths), checks.errors, zero=True),
-        "second": f"{checks.every_second:.4g}",
-        "second_agrees": checks.agrees["stride"],
-    }
-    return Row(title, BAD if not mean.converged else DOUBTFUL if checks.doubts else SOUND, checks.doubts, mean=cells)
 
 
 def _curve_rows(folder: RunFolder, name: str) -> Iterator[Row]:

@@ -15,8 +15,7 @@ from jinja2.sandbox import SandboxedEnvironment
 from markupsafe import Markup
 
 from himach.errors import UsageError
-from himach.report.citations import code, parse_pieces
-from himach.report.latex import latex, typewriter
+from himach.report.citations import code, latex, parse_pieces, typewriter
 
 OWN = Path(__file__).parent / "data" / "templates"
 #: Mark of files that himach may write anew, in a comment of each.

@@ -16,10 +16,9 @@ from support import commands, needs
 
 import himach
 from himach.examples import BUILTINS, load, sample
-from himach.report.citations import LIBRARY, find_reference, number_citations, parse_pieces
+from himach.report.citations import LIBRARY, find_reference, latex, number_citations, parse_pieces
 from himach.report.files import methods_files, write_methods
 from himach.report.folder import RunFolder, read_folder
-from himach.report.latex import latex
 from himach.report.page import report_page
 from himach.report.template import OWN
 from himach.runner.outcome.methods_text import describe_methods, due_references
