@@ -166,7 +166,7 @@ class _StyleFinder:
         from importlib import import_module
 
         sys.meta_path.remove(self)
-        return import_module(_STYLE).StyleLoader.find_spec(name, path)
+        return import_module(_STYLE).find_style_module(name, path)
 
 
 def _offer_style() -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -42,14 +43,13 @@ def to_xarray(columns: Columns, units: Mapping[str, str], level: float | None) -
     except ImportError:
         raise UsageError("to_xarray() needs xarray, which is not installed: pip install 'himach[xarray]'") from None
     grid = find_grid(columns)
-    axis_dims = [] if grid.members is not None and grid.axis is None else [grid.axis or ROW]
-    dims = axis_dims if grid.members is None else [MEMBER, *axis_dims]
+    dims = list(grid.dims)
     variables: dict[str, tuple[list[str], npt.NDArray[Any], dict[str, Any]]] = {}
     for name, cells in columns.items():
         attributes = {"units": unit} if (unit := units.get(name)) else {}
         if name == grid.axis:
-            variables[name] = (axis_dims, grid.places, attributes)
-        elif grid.members is not None and (name == MEMBER or name in grid.own):
+            variables[name] = ([name], grid.dims[name], attributes)
+        elif name in grid.own:
             variables[name] = ([MEMBER], grid.member_values(cells), attributes)
         else:  # a variable named as a dimension is its coordinate
             variables[f"{name}_" if name == ROW and ROW in dims else name] = (dims, grid.lay_out(cells), attributes)
@@ -101,35 +101,25 @@ class Grid:
     """The grid of a table's rows."""
 
     axis: str | None  # column of the axis; None: rows are only counted
-    places: npt.NDArray[Any]  # coordinates along the axis, in order
-    members: list[str] | None  # members as a dimension; None: they are none
+    dims: Mapping[str, Any]  # places along each dimension: members, then the axis or rows
     own: Sequence[str]  # columns constant within each member, if members are a dimension
-    rows: npt.NDArray[np.int64]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of a laid-out column: members, then places."""
-        inner = () if self.members is not None and self.axis is None else (len(self.places),)
-        return inner if self.members is None else (len(self.members), *inner)
+    rows: npt.NDArray[np.int64]  # place of each row in the grid, which is raveled
 
     def lay_out(self, cells: Cells) -> npt.NDArray[Any]:
-        """Return a column as an array of `shape`; missing rows are nan, NaT or None."""
+        """Return a column as an array with the dimensions of the grid; missing rows are nan, NaT or None."""
         column = to_array(cells if isinstance(cells, np.ndarray) and cells.dtype.kind == "c" else unify_types(cells))
-        size = int(np.prod(self.shape))
-        if len(self.rows) < size:
+        shape = [len(places) for places in self.dims.values()]
+        if len(self.rows) < math.prod(shape):
             column = _with_gaps(column)
-        fill = None if column.dtype == object else np.zeros(1, column.dtype)[0]
-        array = np.full(size, fill, column.dtype)
-        if len(self.rows) < size and column.dtype.kind in "fcmM":
-            array[:] = np.nan if column.dtype.kind in "fc" else np.array("NaT", column.dtype)
+        fill = {"O": None, "m": "NaT", "M": "NaT", "f": np.nan, "c": np.nan}.get(column.dtype.kind, 0)
+        array = np.full(math.prod(shape), fill, column.dtype)
         array[self.rows] = column
-        return array.reshape(self.shape)
+        return array.reshape(shape)
 
     def member_values(self, cells: Cells) -> npt.NDArray[Any]:
         """Return the value of each member, (members,)."""
-        assert self.members is not None
-        inner = max(1, len(self.places))
-        first_rows = [int(np.argmax(self.rows // inner == i)) for i in range(len(self.members))]
+        inner = math.prod(map(len, self.dims.values())) // len(self.dims[MEMBER])
+        first_rows = np.unique(self.rows // inner, return_index=True)[1]
         column: npt.NDArray[Any] = to_array(unify_types(cells))[first_rows]
         return column
 
@@ -148,8 +138,8 @@ def find_grid(columns: Columns) -> Grid:
         if grid is not None:
             return grid
     elif first is not None and _is_axis(first, [columns[first]]):
-        return Grid(first, np.asarray(columns[first]), None, (), np.arange(rows))
-    return Grid(None, np.arange(rows), None, (), np.arange(rows))
+        return Grid(first, {first: np.asarray(columns[first])}, (), np.arange(rows))
+    return Grid(None, {ROW: np.arange(rows)}, (), np.arange(rows))
 
 
 def _find_member_grid(columns: Columns, column: list[str]) -> Grid | None:
@@ -158,9 +148,9 @@ def _find_member_grid(columns: Columns, column: list[str]) -> Grid | None:
     number = {name: i for i, name in enumerate(names)}
     member = np.array([number[name] for name in column], np.int64)
     if len(names) == len(column):
-        return Grid(None, np.empty(0), names, (), member)
+        return Grid(None, {MEMBER: names}, [MEMBER], member)
     member_rows = [np.flatnonzero(member == i) for i in range(len(names))]
-    own: list[str] = []
+    own = [MEMBER]
     for name in list(columns)[1:]:
         cells = columns[name]
         if isinstance(cells, np.ndarray) and _is_axis(name, [cells[rows] for rows in member_rows]):
@@ -175,7 +165,7 @@ def _find_member_grid(columns: Columns, column: list[str]) -> Grid | None:
         return None
     order = np.argsort(places)
     nearest = np.searchsorted((places[order][1:] + places[order][:-1]) / 2, np.asarray(columns[name]))
-    return Grid(name, places, names, own, member * len(places) + order[nearest])
+    return Grid(name, {MEMBER: names, name: places}, own, member * len(places) + order[nearest])
 
 
 def _is_axis(name: str, members: Sequence[Cells]) -> bool:

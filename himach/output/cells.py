@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -75,10 +75,6 @@ class LongCells(ABC, Sequence[Any]):
         """Yield all cells, `cells` at a time."""
         return (self.read(start, min(start + cells, len(self))) for start in range(0, len(self), cells))
 
-    def edges(self) -> Cells:
-        """Return the first and last few cells of a longer column."""
-        return _concatenate(self.read(0, EDGE_CELLS), self.read(len(self) - EDGE_CELLS, len(self)))
-
     def __getitem__(self, rows: Any) -> Any:
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
@@ -99,17 +95,10 @@ class LongCells(ABC, Sequence[Any]):
         return f"column of {len(self):,} cells, read in pieces"
 
 
-def _concatenate(first: Cells, second: Cells) -> Cells:
-    if isinstance(first, np.ndarray):
-        return np.concatenate([first, second])
-    return first + cast("list[Any]", second)
-
-
 def edge_cells(cells: Cells | LongCells) -> Cells:
     """Return the first and last few cells of a long column."""
-    if isinstance(cells, LongCells):
-        return cells.edges()
-    return _concatenate(cells[:EDGE_CELLS], cells[-EDGE_CELLS:])
+    first, last = cells[:EDGE_CELLS], cells[-EDGE_CELLS:]
+    return np.concatenate([first, last]) if isinstance(first, np.ndarray) else [*first, *last]
 
 
 def plain(value: Any) -> Any:

@@ -19,7 +19,9 @@ from itertools import repeat
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from himach.analysis import Analysis
+import numpy as np
+
+from himach.analysis import FRAME, TIME, Analysis
 from himach.errors import HimachError
 from himach.files import write_bytes
 from himach.output.cells import LongCells
@@ -27,15 +29,17 @@ from himach.output.claim import RECORD, Claim, unique_folders
 from himach.output.figures.drawer import Drawer
 from himach.output.figures.drawing_process import start_drawing
 from himach.output.figures.plots import render_plot, thin_tables
-from himach.output.formats import content, record_pieces, suffix, to_json
+from himach.output.formats import content, npz, record_pieces, suffix, to_json
 from himach.output.names import unique_names
-from himach.output.parts import parts
+from himach.output.parts import collect_tables, parts
 from himach.output.record import Record
 from himach.output.table import Table
 from himach.output.table_files import csv_table, header, table_content
 
 #: Bytes kept free for the record and the list of files, beside twice the size of the record.
 ROOM_BYTES = 1 << 13
+#: Folder of time series of an ensemble's members in the run's output directory.
+FEATURES = "features"
 
 
 def write_run(
@@ -192,6 +196,26 @@ def _write(thing: Any, name: str, kind: str, path: Path, units: bool) -> None:
         thing.write_array(path)
     else:
         write_bytes(path, csv_table(thing, units) if isinstance(thing, Table) else content(thing, units))
+
+
+def write_features(staged: Path, member: str, labels: Sequence[str], outcomes: Sequence[Any] | None) -> list[str]:
+    """Write a member's time series as ``features/TABLE/MEMBER.npz`` below `staged`, and return the files.
+
+    They serve Markov models. Tables without times, or without numbers besides them, have none.
+    """
+    tables = {name.replace("/", "-"): table for name, table in collect_tables(labels, outcomes or []).items()}
+    files = []
+    for folder, table in zip(unique_names(list(tables)), tables.values(), strict=True):
+        columns = {name: cells for name, cells in table.items() if name not in (TIME, FRAME)}
+        numbers = {name: np.asarray(cells, np.float64) for name, cells in columns.items()
+                   if isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf"}  # fmt: skip
+        if TIME in table and numbers:
+            file = Path(FEATURES, folder, f"{member}.npz")
+            _make_folder((staged / file).parent)
+            arrays = {"X": np.stack([*numbers.values()], axis=1), "time_ps": np.asarray(table[TIME], np.float64)}
+            write_bytes(staged / file, npz(arrays | {"columns": np.array([*numbers])}))
+            files.append(file.as_posix())
+    return files
 
 
 def remove_listed(out: str | os.PathLike[str], names: Iterable[Any]) -> None:

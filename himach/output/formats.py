@@ -191,7 +191,7 @@ def save(parts: Mapping[str, Any], path: str | os.PathLike[str]) -> list[Path]:
         return _save_table(parts, path, kind.removeprefix("."))
     units = {name: part.units for name, part in parts.items() if isinstance(part, Table) and part.units}
     try:
-        encoded = to_json({"outcome": parts, "units": units}) if kind == ".json" else _npz(parts)
+        encoded = to_json({"outcome": parts, "units": units}) if kind == ".json" else npz(_arrays(parts))
     except TypeError as error:
         raise UsageError(f"{path}: {error}") from None
     write_bytes(path, encoded)
@@ -200,53 +200,56 @@ def save(parts: Mapping[str, Any], path: str | os.PathLike[str]) -> list[Path]:
 
 def _save_table(parts: Mapping[str, Any], path: Path, kind: str) -> list[Path]:
     table_formats(kind)
-    tables = [part for part in parts.values() if isinstance(part, Table)]
-    if len(parts) != 1 or not tables:
+    ((name, table),) = parts.items() if len(parts) == 1 else [("", None)]
+    if not isinstance(table, Table):
         raise UsageError(
             f"{path}: a .{kind} holds one table, and the outcome is {', '.join(parts) or 'nothing'}; save .npz or "
             ".json, or all of it into a directory by write()"
         )
-    ((name, table),) = parts.items()
-    if kind != "csv":
-        try:
-            write_bytes(path, table_content(table, name, kind))
-        except TypeError as error:
-            raise UsageError(f"{path}: {error}; save .csv") from None
-        return [path]
+    try:
+        data = content(table) if kind == "csv" else table_content(table, name, kind)
+    except TypeError as error:
+        raise UsageError(f"{path}: {error}; save .csv") from None
     companion = path.with_name(f"{path.stem}.units.json")
-    if table.units:
+    units = kind == "csv" and bool(table.units)
+    if units:
         write_bytes(companion, to_json(table.units))
-    elif companion.exists():  # of an earlier table
-        companion.unlink()
-    write_bytes(path, content(table))
-    return [path, companion] if table.units else [path]
+    elif kind == "csv":
+        companion.unlink(missing_ok=True)  # of an earlier table
+    write_bytes(path, data)
+    return [path, companion] if units else [path]
 
 
-def _npz(parts: Mapping[str, Any]) -> bytes:
-    arrays: dict[str, npt.NDArray[Any]] = {}
+def npz(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """Return the bytes of an .npz."""
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)  # type: ignore[arg-type, unused-ignore]
+    return buffer.getvalue()
+
+
+def _arrays(parts: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of an .npz, with units by name as JSON."""
+    cells: dict[str, Any] = {}
     units: dict[str, str] = {}
     for name, part in parts.items():
-        if not isinstance(part, Table):
-            arrays[name] = _as_array(part, name)
-            continue
-        for column, cells in part.items():
-            arrays[f"{name}/{column}"] = _as_array(cells[:], f"{name}/{column}")
-        units.update({f"{name}/{column}": unit for column, unit in part.units.items()})
+        if isinstance(part, Table):
+            cells |= {f"{name}/{column}": part[column][:] for column in part}
+            units |= {f"{name}/{column}": unit for column, unit in part.units.items()}
+        else:
+            cells[name] = part
+    arrays = {name: _as_array(value, name) for name, value in cells.items()}
     if units:
         if UNITS in arrays:
             raise TypeError(
                 f"an .npz has the units under the name {UNITS!r}, which a part of the outcome has; save .json"
             )
         arrays[UNITS] = np.array(json.dumps(units, ensure_ascii=False))
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)  # type: ignore[arg-type, unused-ignore]
-    return buffer.getvalue()
+    return arrays
 
 
 def _as_array(value: Cells | Any, name: str) -> npt.NDArray[Any]:
     """Convert a value to an array that reads back unchanged; raises TypeError with its name for objects."""
-    if isinstance(value, TextFile):
-        value = value.text
+    value = value.text if isinstance(value, TextFile) else value
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array, which .npz has no form for; save .json")
     if isinstance(value, list) and not all(type(cell) is str and not cell.endswith("\0") for cell in value):

@@ -50,8 +50,8 @@ class Note(NamedTuple):
 class Column:
     """A column of a table and its unit, for a table that is made of columns.
 
-    The unit goes to axis labels, to the record (run.json), to what `Result.save` writes and to ``attrs`` of a pandas
-    DataFrame; names of columns and the cells stay as they are. A column reads as its cells do.
+    It reads as its cells do. The unit goes to axis labels, to the record (run.json), to what `Result.save` writes and
+    to ``attrs`` of a pandas DataFrame; names of columns and the cells stay as they are.
 
     Parameters
     ----------
@@ -60,22 +60,20 @@ class Column:
     unit
         As people write it: ``"Å"``, ``"ps"``, ``"kJ/mol"``; "" for none.
     estimate
-        What the run shall tell of how sure the values are, at its level of confidence (``--confidence``). True: their
-        mean with an interval (`himach.uncertainty.mean`) below the table and in the record, of numbers in the order of
-        time. ``"count"``: limits of each number of events (`himach.uncertainty.count`). A pair (sums, weights) of
-        which the values are the ratio, each by blocks of frames: a band (`himach.uncertainty.of_blocks`). A function of
-        the level: limits as of the `Estimate` that it returns, an array of as many values. Limits become columns beside
-        this one, ``<column>_low`` and ``<column>_high``.
+        Uncertainty of the values at the run's level of confidence. True: their mean with an interval
+        (`himach.uncertainty.mean`) below the table, of numbers in the order of time. ``"count"``: limits of each number
+        of events (`himach.uncertainty.count`). A pair (sums, weights) by blocks of frames, of which the values are the
+        ratio: a band (`himach.uncertainty.of_blocks`). A function of the level: limits as of the `Estimate` that it
+        returns. Limits become columns, ``<column>_low`` and ``<column>_high``.
     role
         What the column is where members of an ensemble are compared. ``"x"``: the axis, which all members share.
-        ``"value"``: a figure. ``"label"``: neither, such as a residue, the number of a cluster, the time of an event;
-        labels before the first figure tell rows apart. None: ``time_ps`` is ``"x"``; ``frame``, and what is not
-        numbers, a label; anything else a value.
+        ``"value"``: a figure. ``"label"``: neither, such as a residue; labels before the first figure tell rows apart.
+        None: ``time_ps`` is ``"x"``; ``frame``, and what is not numbers, a label; anything else a value.
     absent
-        Value of a row that is not there, for the members of an ensemble that lack it: 0 for how often something occurs
-        that has a row only if it does. None: such members say nothing of the row.
+        Value of a row that a member of an ensemble lacks, such as 0 for how often something occurs. None: such members
+        say nothing of the row.
     within
-        The least and the greatest value that there can be, such as (0, 1) of a share: intervals stay within these.
+        The least and the greatest possible value, such as (0, 1) of a share: intervals stay within these.
 
     Raises
     ------
@@ -92,7 +90,7 @@ class Column:
     'time / ps'
     """
 
-    __slots__ = ("absent", "estimate", "role", "unit", "values", "within")
+    __slots__ = ("estimate", "note", "unit", "values")
 
     def __init__(
         self,
@@ -115,11 +113,8 @@ class Column:
         self.values: Cells | LongCells = _column(values)
         if role == "value" and len(self.values) and _usual_role("", self.values) != role:
             raise UsageError("Column: the role 'value' is one of real numbers, and not all cells are some")
-        self.unit = unit
-        self.estimate = estimate
-        self.role = role
-        self.absent = absent
-        self.within = within
+        self.unit, self.estimate = unit, estimate
+        self.note = Note(role, absent, within or Note().within)
         if estimate is not False and getattr(getattr(self.values, "dtype", None), "kind", "") not in tuple("biuf"):
             raise UsageError("Column: an estimate is of real numbers, and not all cells are some")
 
@@ -149,10 +144,9 @@ class Table(dict[str, Any]):
     Parameters
     ----------
     columns
-        Mapping of column name to cells (n,): an array, a sequence or a `Column`, whose unit is kept beside its cells.
-        Columns of numbers become arrays, others lists.
-        The index of a pandas Series, where it is more than row numbers, becomes a column too, by which several are
-        put beside one another.
+        Mapping of column name to cells (n,): an array, a sequence or a `Column`. Columns of numbers become arrays,
+        others lists. The index of a pandas Series, where it is more than row numbers, becomes a column too, by which
+        several are put beside one another.
 
     Attributes
     ----------
@@ -196,7 +190,7 @@ class Table(dict[str, Any]):
         column_objects = {str(name): cells for name, cells in columns.items() if isinstance(cells, Column)}
         self.units |= {name: column.unit for name, column in column_objects.items() if column.unit}
         self.estimates |= {name: column.estimate for name, column in column_objects.items() if column.estimate}
-        self.notes |= {name: Note(c.role, c.absent, c.within or Note().within) for name, c in column_objects.items()}
+        self.notes |= {name: column.note for name, column in column_objects.items()}
         columns = {name: cells.values if isinstance(cells, Column) else cells for name, cells in columns.items()}
         columns = _with_index(columns)
         for name, cells in columns.items():
@@ -336,10 +330,7 @@ def result_fields(result: Any) -> dict[str, Any] | None:
         return {"mean": result.value, "low": result.low, "high": result.high, "n_eff": result.n_eff}
     if isinstance(result, Mapping):
         return dict(result) if all(isinstance(name, str) for name in result) else None
-    names = getattr(result, "_fields", None)
-    if isinstance(result, tuple) and isinstance(names, tuple):
-        return dict(zip(names, result, strict=True))
-    return None
+    return dict(result._asdict()) if isinstance(result, tuple) and hasattr(result, "_asdict") else None
 
 
 def _estimates() -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.errors import UsageError
-from himach.output.bridge import clean, find_grid, to_array, unify_types
+from himach.output.bridge import MEMBER, clean, find_grid, to_array, unify_types
 from himach.output.cells import EXACT_INTEGERS, PIECE_CELLS, Cells, LongCells, plain
 from himach.output.table import Table
 
@@ -222,7 +222,7 @@ def _xvg(table: Table, title: str) -> bytes:
 def _xvg_columns(table: Table) -> list[tuple[str, str, Cells]]:
     """Return numeric columns as label, name and cells; the axis first."""
     grid = find_grid(table)
-    if grid.members is None:
+    if MEMBER not in grid.own:
         numbers = {name: cells for name, column in table.items() if (cells := _real(column)) is not None}
         first = next(iter(table), None)
         if first not in numbers:
@@ -230,14 +230,14 @@ def _xvg_columns(table: Table) -> list[tuple[str, str, Cells]]:
         return [(name, name, cells) for name, cells in numbers.items()]
     if grid.axis is None:
         raise TypeError("an .xvg has numbers over numbers, and these are one row a member")
-    names = [name for name in list(table)[1:] if name not in (grid.axis, *grid.own) and _real(table[name]) is not None]
+    names = [name for name in table if name not in (grid.axis, *grid.own) and _real(table[name]) is not None]
     columns = {name: column for name in names if (column := _real(grid.lay_out(table[name]))) is not None}
     member_series = [
         (f"{member} {name}", name, column[i])
-        for i, member in enumerate(grid.members)
+        for i, member in enumerate(grid.dims[MEMBER])
         for name, column in columns.items()
     ]
-    return [(grid.axis, grid.axis, grid.places), *member_series]
+    return [(grid.axis, grid.axis, grid.dims[grid.axis]), *member_series]
 
 
 def _real(cells: Cells) -> Cells | None:

@@ -42,7 +42,7 @@ def alignment(cells: Cells | LongCells) -> str:
     if isinstance(cells, np.ndarray):
         return "right" if cells.dtype.kind in "iufcm" else "left"
     if isinstance(cells, LongCells):
-        return alignment(cells.edges())
+        return alignment(edge_cells(cells))
     numbers = [isinstance(cell, int | float) for cell in edge_cells(cells) if cell is not None]
     return "right" if numbers and all(numbers) else "left"
 

@@ -2,7 +2,7 @@
 
 Figures are made without pyplot: no global state, no display. Equal figures are equal bytes, alone or with others.
 
-The style ``himach``: `style_context()` for himach's own figures, `StyleLoader` for Matplotlib's users.
+The style ``himach``: `style_context()` for himach's own figures, `find_style_module()` for Matplotlib's users.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import io
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -37,30 +36,18 @@ def add_style(library: Any) -> None:
     library.available[:] = sorted({*library.available, NAME})
 
 
-class StyleLoader:
-    """Loader of `matplotlib.style` that adds the style."""
+def find_style_module(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    """Return the spec of `matplotlib.style`, which adds the style when it is loaded."""
+    spec = PathFinder.find_spec(name, path)
+    if spec is not None and spec.loader is not None:
+        load = spec.loader.exec_module
 
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
+        def load_with_style(module: ModuleType) -> None:
+            load(module)
+            add_style(module)
 
-    @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
-        """Return a spec of `matplotlib.style` with this loader."""
-        spec = PathFinder.find_spec(name, path)
-        if spec is not None and spec.loader is not None:
-            spec.loader = StyleLoader(spec.loader)  # type: ignore[assignment]
-        return spec
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """Use Python's default."""
-        return None
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Run the module."""
-        assert module.__spec__ is not None
-        module.__loader__ = module.__spec__.loader = self._loader
-        self._loader.exec_module(module)
-        add_style(module)
+        spec.loader.exec_module = load_with_style  # type: ignore[method-assign]
+    return spec
 
 
 def _style() -> Any:

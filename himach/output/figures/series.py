@@ -20,26 +20,10 @@ def time_axis(times: npt.ArrayLike, name: str) -> tuple[float, str]:
 
 
 def draw_series(axes: Any, x: npt.ArrayLike, y: npt.ArrayLike, label: str = "", **style: Any) -> Any:
-    """Draw values over ascending places; where there are more than a line can show, their mean and range.
+    """Draw values (n,) over ascending places (n,) as `matplotlib.axes.Axes.plot` does; return the line.
 
-    If more than two values fall within a line's width, their mean is drawn, and a band from least to most, which the
-    legend (`draw_legend`) names.
-
-    Parameters
-    ----------
-    axes
-        Matplotlib axes.
-    x, y
-        Places and values, real (n,); values that are not finite leave gaps.
-    label
-        Text in the legend.
-    **style
-        As `matplotlib.axes.Axes.plot` takes it.
-
-    Returns
-    -------
-    matplotlib.lines.Line2D
-        The line.
+    Values that are not finite leave gaps. If more than two values fall within a line's width, their mean is drawn, and
+    a band from least to most, which the legend (`draw_legend`) names.
     """
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     count = _columns(axes, x, style.get("linewidth", style.get("lw")))
@@ -95,15 +79,8 @@ def _columns(axes: Any, x: Any, width: float | None) -> int | None:
 def draw_legend(axes: Any, below: bool = False, **style: Any) -> None:
     """Draw the legend of axes with one entry for each text: a line and its band share one.
 
-    Parameters
-    ----------
-    axes
-        Matplotlib axes; without labels they get no legend.
-    below
-        Whether it is below the label of the x axis, for texts that would cover the plot; ignored in a figure without
-        a layout, which would make room for it.
-    **style
-        As `matplotlib.axes.Axes.legend` takes it.
+    If `below`, it is below the label of the x axis, for texts that would cover the plot; not in a figure without a
+    layout, which would make room for it. `style` is as `matplotlib.axes.Axes.legend` takes it.
     """
     from matplotlib.legend_handler import HandlerTuple
     from matplotlib.transforms import ScaledTranslation

@@ -27,7 +27,7 @@ from himach.io.datasets.request import FramesRequest
 from himach.io.server.survey import ServedStore
 from himach.io.store.store import Store
 from himach.output.claim import FOLDER, PAIRS
-from himach.output.features import write_features
+from himach.output.directory import write_features
 from himach.output.names import lasting_name
 from himach.planning.model import WORTH, large_members
 from himach.ranks.collective import Meeting, is_everywhere, on_first_rank, run_collectively
