@@ -29,10 +29,9 @@ SHORT = 64  # bytes of messages other than bitmaps: sums, claims
 
 
 def rank_rate(seconds: float, cpu_part: float, ranks: int, cores: float) -> float:
-    """Return the frames a second of a node whose ranks take `seconds` per frame, a part of it processor time.
+    """Return the frames a second of a node by the utilisation law (Denning, Buzen, ACM Comput. Surv. 10, 225 (1978)).
 
-    Ranks wait for processors if they need more than there are: the utilisation law (Denning and Buzen, ACM Computing
-    Surveys 10, 225 (1978)).
+    Ranks take `seconds` per frame, a part of it processor time, and wait if they need more processors than there are.
     """
     if seconds <= 0:
         return math.inf
@@ -40,10 +39,7 @@ def rank_rate(seconds: float, cpu_part: float, ranks: int, cores: float) -> floa
 
 
 def tail_seconds(frames: int, ranks: int, seconds: float) -> float:
-    """Return the median delay of a node's last rank after the mean: half the bound.
-
-    The bound is (1 - 1/ranks) of the last task (Graham, SIAM J. Appl. Math. 17, 416 (1969)).
-    """
+    """Return the median delay of a node's last rank after the mean: half of Graham's bound (1969) on the last task."""
     if ranks == 1 or not frames:
         return 0.0
     tasks = Tasks(frames, ranks)
@@ -54,8 +50,8 @@ def tail_seconds(frames: int, ranks: int, seconds: float) -> float:
 def most_of_normals(count: int, level: float) -> float:
     """Return the quantile of the largest of `count` standard normal deviates at a level in (0, 1).
 
-    The distribution of the largest is the count-th power of that of one (David and Nagaraja, Order Statistics, 2003,
-    2.1). The upper tail is used, so that no digits are lost if `count` is large.
+    Its distribution is the count-th power of that of one (David and Nagaraja, Order Statistics, 2003, 2.1); the upper
+    tail loses no digits if `count` is large.
     """
     return float(-ndtri(max(-math.expm1(math.log(level) / count), 1e-300)))
 
@@ -68,9 +64,8 @@ def stored_bytes(atoms: int, origin_bytes: float | None) -> float:
 def read_seconds(ranks: int, frames: float, seconds: float, nbytes: float, capacity: float, link: float) -> float:
     """Return the seconds in which ranks read ahead and map `frames` frames each from a shared origin.
 
-    Ranks that read ahead reach the asymptotic bound of a closed network (Denning and Buzen, 1978): computing after the
-    first read, or the origin or a rank's own `link` before the last frame. A frame has `nbytes` and takes `seconds` of
-    work; `capacity` is the origin's total bytes a second.
+    A frame has `nbytes` and takes `seconds` of work. The bound is that of a closed network (Denning and Buzen, 1978):
+    computing after the first read, or the origin's `capacity` or a rank's own `link` before the last frame.
     """
     alone = nbytes / min(link, capacity)
     return max(frames * seconds + alone, frames * alone + seconds, ranks * frames * nbytes / capacity + seconds)
@@ -98,10 +93,7 @@ def zazen_bytes(frames: int) -> tuple[float, float]:
 
 
 def zazen_seconds(nodes: int, frames: int, latency: float, network: float, combine: float) -> float:
-    """Return the seconds of all Zazen rounds.
-
-    A chunk costs an Allreduce of natives, one of counts of aliens, and two sums of few bytes.
-    """
+    """Return the seconds of all rounds: a chunk costs an Allreduce of natives, one of aliens, and two short sums."""
     if nodes == 1 or not frames:
         return 0.0
     native, counts = zazen_bytes(frames)
@@ -113,10 +105,7 @@ def zazen_seconds(nodes: int, frames: int, latency: float, network: float, combi
 
 
 def zazen_memory(frames: int, ranks: int) -> float:
-    """Return Zazen's peak bytes on a node's first rank, with its part of the memory that the node's `ranks` share.
-
-    One bit per frame for aliens, later the residue; one for the node's share, which stays; a chunk's buffers.
-    """
+    """Return Zazen's peak bytes on a node's first rank: bits of aliens and of the share, and a chunk's buffers."""
     return frames / 8 * (1 + 1 / ranks) + 7 * min(CHUNK, frames / 8)
 
 
@@ -139,8 +128,8 @@ def loads(parts: Floats, ranks: int) -> Floats:
 def most_loaded(parts: Floats, keys: float, ranks: int, level: float) -> float:
     """Return the bytes of the most loaded rank, at a level in (0, 1) of its distribution.
 
-    It is known for at most as many ranks as parts. For more, a rank's number of keys is Poisson distributed (balls in
-    bins, Raab and Steger, 1998), and it has at least an even share of the heaviest part.
+    With more ranks than parts, a rank's number of keys is Poisson distributed (balls in bins, Raab and Steger, 1998),
+    and it has at least an even share of the heaviest part.
     """
     most, total = float(loads(parts, min(ranks, len(parts))).max(initial=0.0)), float(parts.sum())
     if ranks <= len(parts) or not total or keys < 1:
@@ -151,10 +140,9 @@ def most_loaded(parts: Floats, keys: float, ranks: int, level: float) -> float:
 
 
 def exchange_seconds(total: float, nodes: int, ranks: int, latency: float, network: float, most: float) -> float:
-    """Return the seconds in which pairs travel: the bytes a node sends and receives, and a message per pair of nodes.
+    """Return the seconds in which pairs travel between nodes: bytes of the most loaded one, and messages.
 
-    The pairwise exchange of Thakur et al. (2005), 5, between nodes; the ranks of a node share the other nodes, and each
-    receives from few at a time. Pairs that stay on a node do not travel. `most`: bytes of the most loaded rank.
+    It is the pairwise exchange of Thakur et al. (2005), 5; `most` are the bytes of the most loaded rank.
     """
     if nodes <= 1:
         return 0.0
@@ -165,9 +153,9 @@ def exchange_seconds(total: float, nodes: int, ranks: int, latency: float, netwo
 
 
 def without_pairs(seconds: float, rate: float) -> float:
-    """Return the expected time of a run of `seconds` that restarts after each failure, at `rate` failures a second.
+    """Return the expected time of a run that restarts after each failure, at `rate` failures a second.
 
-    (exp(rate seconds) - 1) / rate: Daly, Future Gener. Comput. Syst. 22, 303 (2006), equation 13 with one segment.
+    Daly, Future Gener. Comput. Syst. 22, 303 (2006), equation 13 with one segment.
     """
     if rate * seconds > 700:
         return math.inf
@@ -175,10 +163,9 @@ def without_pairs(seconds: float, rate: float) -> float:
 
 
 def with_pairs(startup: float, mapping: float, rest: float, interval: float, rate: float) -> float:
-    """Return the expected time of a run that resumes from its last commit, one every `interval` seconds.
+    """Return the expected time of a run that resumes from its last commit, every `interval` seconds and after map().
 
-    Daly's equation 13: segments of `interval` seconds, and a start after each failure; the time after map() is one
-    segment. There is a commit at the end of map() too.
+    Daly's equation 13, with a start after each failure; the time after map() is one segment.
     """
     if rate <= 0:
         return startup + mapping + rest

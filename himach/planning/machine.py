@@ -19,18 +19,15 @@ class Machine:
 
     Attributes
     ----------
-    cores, memory
-        Cores and bytes of memory of a node.
+    cores, memory, node_mtbf
+        Of a node: cores, bytes of memory, mean seconds between two failures.
     disk_read, disk_write, disk
         Of a node's local disk: bytes a second from and to it; bytes that a store may take.
-    network, latency
-        Bytes a second that a node sends and, at the same time, receives; seconds of a message of few bytes.
-    combine
-        Bytes a second at which a core combines two bitmaps.
+    network, latency, combine
+        Bytes a second that a node sends and, at the same time, receives; seconds of a message of few bytes; bytes a
+        second at which a core combines two bitmaps.
     origin, origin_at_once
         Bytes a second that the origin gives to all nodes together; bytes that it gives at once when it was idle.
-    node_mtbf
-        Mean seconds between two failures of one node.
     one_host
         Whether all nodes are on one host and share its cores, as virtual ones are.
     """
