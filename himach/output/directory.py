@@ -11,9 +11,8 @@ import os
 import stat
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.metadata import version
 from itertools import repeat
 from pathlib import Path, PurePosixPath
@@ -62,7 +61,9 @@ def write_run(
     room = claim.staged / "room"  # keeps disk space for the record and the list of files
     n_bytes = 2 * sum(map(len, record_pieces(record))) + ROOM_BYTES
     zeros = repeat(bytes(ROOM_BYTES), -(-n_bytes // ROOM_BYTES))
-    if not _try_write(partial(write_bytes, room, zeros), room.name, unwritten):
+    with _noting_failure(room.name, unwritten):
+        write_bytes(room, zeros)
+    if unwritten:
         reason = unwritten[0].partition(" ")[2]
         _add_error(record, f"nothing could be written to {claim.out} {reason}; make room there, or name")
         return []
@@ -92,11 +93,10 @@ def write_run(
             except Exception as error:
                 warnings.warn(f"there is no {' and no '.join(names)}: {_error_text(error)}", stacklevel=2)
                 continue
-            files += [
-                name
-                for name, picture in zip(names, pictures, strict=True)
-                if _try_write(partial(write_bytes, claim.staged / name, picture), PurePosixPath(name).name, unwritten)
-            ]
+            for name, picture in zip(names, pictures, strict=True):
+                with _noting_failure(PurePosixPath(name).name, unwritten):
+                    write_bytes(claim.staged / name, picture)
+                    files.append(name)
         seconds["draw"] = time.perf_counter() - written
         seconds["whole"] += seconds["draw"]
     except BaseException as error:  # Ctrl-C must not lose the outcome
@@ -140,14 +140,13 @@ def _error_text(error: BaseException) -> str:
     return str(error) if isinstance(error, HimachError) else f"{type(error).__name__}: {error}"
 
 
-def _try_write(write: Callable[[], None], name: str, unwritten: list[str]) -> bool:
-    """Write a file, or add its name and the reason to `unwritten`."""
+@contextmanager
+def _noting_failure(name: str, unwritten: list[str]) -> Iterator[None]:
+    """Add the name of a file and the reason to `unwritten` if it cannot be written."""
     try:
-        write()
+        yield
     except HimachError as error:
         unwritten.append(f"{name} ({str(error).partition(' cannot be written (')[2].rstrip(')') or error})")
-        return False
-    return True
 
 
 def write_outcome(
@@ -172,17 +171,13 @@ def write_outcome(
     files = unique_names([name for name, _, _ in pieces], suffixes, taken=[RECORD])
     for file, (name, thing, kind) in zip(files, pieces, strict=True):
         try:
-            write = partial(_write, thing, name, kind, Path(directory) / file, units)
-            if unwritten is None:
-                write()
-            elif not _try_write(write, file, unwritten):
-                continue
+            with nullcontext() if unwritten is None else _noting_failure(file, unwritten):
+                _write(thing, name, kind, Path(directory) / file, units)
+                written.append(file)
         except TypeError as error:
             advice = "" if kind else "; return a table, an array or plain values"
             as_file = f" as {file}" if kind else ""
             warnings.warn(f"{label}: {name!r} of the outcome was not written{as_file}: {error}{advice}", stacklevel=2)
-            continue
-        written.append(file)
     return written
 
 

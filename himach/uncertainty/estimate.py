@@ -32,14 +32,10 @@ class Estimate(Generic[V]):
         Standard error of `value`, of its type and shape; nan where the interval is made without one.
     n_eff, inefficiency
         How many independent values would tell as much; how many values are worth one of these, at least 1.
-    start
-        Index of the first value that was used.
-    blocks
-        Number of blocks, or of runs, that the interval is made of; 0 where it is made without.
-    method
-        How the interval was made, in a few words.
-    converged
-        Whether there was enough for an interval.
+    start, blocks
+        Index of the first value that was used; number of blocks, or of runs, of the interval, 0 if it is made without.
+    method, converged
+        How the interval was made, in a few words; whether there was enough for one.
     """
 
     value: V

@@ -157,10 +157,9 @@ class Stays:
     survival, low, high
         Probability that a stay lasts longer than each of `times`, with limits for each by itself: float64 (n,). Limits
         are 1 at time 0, and nan where none is left.
-    mean
-        Mean residence time, if stays end at the same rate however long they have lasted.
-    restricted
-        Mean of the shorter of a stay and the longest duration seen, for which no such thing is supposed.
+    mean, restricted
+        Mean residence time, if stays end at the same rate however long they have lasted; mean of the shorter of a stay
+        and the longest duration seen, for which no such thing is supposed.
     ended, cut
         Number of stays that ended, and of those that were cut off.
     """
