@@ -14,6 +14,7 @@ LEAST, MOST = 5, 15
 #: Folders with fewer files or more, and why: words of the first line of their __init__.py or README.md.
 OTHERS: dict[str, str] = {
     "benchmarks": "the programs of ``himach bench``, the tools beside it, and the last results",
+    "himach/io/trajectories/h5md": "groups of arrays in an HDF5 file",
     "himach/io/trajectories/layouts": "Frames as the bytes of a",
     "himach/io": "everything that touches a disk or a socket",
     "himach/io/trajectories/index": "for files of any format",

@@ -12,8 +12,7 @@ from himach.io.trajectories.failures import quietly, reason, warn_cut
 from himach.io.trajectories.formats import Format, find_format
 from himach.io.trajectories.frame_directory import FrameDirectory
 from himach.io.trajectories.h5md.h5md_file import H5mdFile
-from himach.io.trajectories.h5md.zarr_directory import ZarrDirectory
-from himach.io.trajectories.h5md.zarr_files import ZarrFiles, is_zarr
+from himach.io.trajectories.h5md.zarr_directory import ZarrDirectory, ZarrFiles, is_zarr
 from himach.io.trajectories.index.walk import extend_index, read_index
 from himach.io.trajectories.index.xdr_index import XdrIndex
 from himach.io.trajectories.keywords import TOPOLOGY_KEYWORDS, format_name, reader_class

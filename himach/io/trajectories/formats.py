@@ -9,8 +9,7 @@ from typing import Any
 from himach.io.trajectories import text_files
 from himach.io.trajectories.dcd_file import DcdFile, check_dcd, is_cut_dcd
 from himach.io.trajectories.h5md.h5md_file import H5mdFile
-from himach.io.trajectories.h5md.zarr_directory import ZarrDirectory
-from himach.io.trajectories.h5md.zarr_files import SUFFIXES
+from himach.io.trajectories.h5md.zarr_directory import SUFFIXES, ZarrDirectory
 from himach.io.trajectories.layouts.dcd import Dcd
 from himach.io.trajectories.layouts.layout import FileLayout
 from himach.io.trajectories.layouts.netcdf import NetCdf

@@ -234,18 +234,13 @@ class FrameDirectory(FrameFile):
     def _open_times(self, offset: float) -> Timeline:
         path = os.path.join(self.path, TIMES)
         try:
-            with open(path, "rb") as file:
-                version = np.lib.format.read_magic(file)
-                if version != (1, 0):
-                    raise ValueError(f"its version is {version}")
-                shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-                start = file.tell()
-                size = file.seek(0, os.SEEK_END) - start
+            times = np.load(path, mmap_mode="r")
         except Exception as error:  # numpy raises errors of many kinds for a damaged header
             raise TrajectoryError(f"{path} cannot be read: {reason(error)}") from error
-        if dtype != np.float64 or shape != (self.n_frames,) or size != 8 * self.n_frames:
+        size = os.path.getsize(path) - times.nbytes
+        if times.dtype != np.float64 or times.shape != (self.n_frames,) or size != times.offset:
             raise TrajectoryError(f"{path} is no float64 array of {self.n_frames} times; split again")
-        return StoredTimeline(path, start, self.n_frames, offset)
+        return StoredTimeline(path, times.offset, self.n_frames, offset)
 
 
 def _open(path: str, kind: str) -> XdrFile | ReaderFile:

@@ -20,8 +20,7 @@ from himach.errors import HimachError, UsageError
 from himach.io.trajectories.formats import FORMATS
 from himach.io.trajectories.frame_directory import Manifest, find
 from himach.io.trajectories.h5md.h5md_file import H5mdFile
-from himach.io.trajectories.h5md.zarr_directory import ZarrDirectory
-from himach.io.trajectories.h5md.zarr_files import is_zarr
+from himach.io.trajectories.h5md.zarr_directory import ZarrDirectory, is_zarr
 from himach.io.trajectories.urls.byte_file import ByteFile
 from himach.io.trajectories.urls.names import is_url, local_file_name
 from himach.io.trajectories.xdr_header import sniff

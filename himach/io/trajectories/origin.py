@@ -25,7 +25,7 @@ from himach.frame import RawFrame
 from himach.io.frame_source import WHOLE, FrameSource, ReadOptions
 from himach.io.trajectories.failures import reason, retry
 from himach.io.trajectories.files import open_file, stamp_files
-from himach.io.trajectories.h5md.zarr_files import ZarrFiles, is_zarr
+from himach.io.trajectories.h5md.zarr_directory import ZarrFiles, is_zarr
 from himach.io.trajectories.index.timeline import (
     EvenTimeline,
     JoinedTimeline,

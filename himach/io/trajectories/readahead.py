@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 
 from himach.io.trajectories.urls.byte_file import ByteFile
+from himach.io.trajectories.urls.mirror import join_places
 
 BATCH_BYTES = 8 << 20  # per request; one to two batches are ahead of the reader
 FIRST_BATCH_DIVISOR = 32  # the first batch is so many times smaller; each next one doubles
@@ -25,18 +26,8 @@ def ask_for(path: str, places: Iterable[tuple[int, int]]) -> None:
         if file.mirror is not None:
             file.mirror.ask(places)
             return
-        for start, stop in _join_places(places):
+        for start, stop in join_places(places, HOLE_BYTES):
             os.posix_fadvise(file.descriptor, start, stop - start, os.POSIX_FADV_WILLNEED)
-
-
-def _join_places(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    joined: list[tuple[int, int]] = []
-    for start, stop in places:
-        if joined and 0 <= start - joined[-1][1] <= HOLE_BYTES:
-            joined[-1] = (joined[-1][0], stop)
-        else:
-            joined.append((start, stop))
-    return joined
 
 
 class Ahead:

@@ -1,12 +1,17 @@
-"""H5MD in a Zarr directory by zarr: `ZarrDirectory`, a `FrameFile`."""
+"""H5MD in a Zarr directory by zarr: `ZarrDirectory`, a `FrameFile`; `is_zarr()`, and `ZarrFiles`, which lists files.
+
+Only what reads arrays imports zarr, so that datasets can be named and compared where zarr is not installed.
+"""
 
 from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,15 +20,118 @@ import numpy.typing as npt
 from himach.errors import TrajectoryError, UsageError
 from himach.io.trajectories.h5md.h5md_file import H5mdFile
 from himach.io.trajectories.h5md.layout import Rows
-from himach.io.trajectories.h5md.zarr_files import WHOLE, ZarrFiles
 from himach.io.trajectories.readahead import ask_for
 from himach.io.trajectories.urls.byte_file import close_mirrors, exists, local_path, read_status
 from himach.io.trajectories.urls.names import is_url
+from himach.io.trajectories.urls.transport import RemoteError
 
 Numbers = npt.NDArray[np.int64]
 _TICKS = ("/time", "/step")
 #: Remote files requested at a time.
 AT_ONCE = 8
+#: Bound on an array's files, whose names are derived from metadata.
+MOST_FILES = 10**7
+_NODES = (".zarray", "zarr.json")  # metadata of an array in format versions 2 and 3
+_METADATA = frozenset({*_NODES, ".zgroup", ".zattrs", ".zmetadata"})
+_ROOTS = ("zarr.json", ".zgroup", ".zmetadata")
+SUFFIXES = (".zarr", ".zarrmd")
+#: Arrays that must have all chunks. Of others, zarr writes no chunk of zeros.
+WHOLE = ("position/value", "edges/value")
+
+
+def is_zarr(path: str) -> bool:
+    """Return whether a path is a Zarr directory, by its suffix or its files; a URL is judged by its suffix."""
+    if path.rstrip("/").endswith(SUFFIXES):
+        return is_url(path) or os.path.isdir(path)
+    return os.path.isdir(path) and any(os.path.exists(os.path.join(path, name)) for name in _ROOTS)
+
+
+def open_group(path: str) -> Any:
+    """Open a directory by zarr."""
+    try:
+        import zarr
+
+        if is_url(path):
+            from himach.io.trajectories.h5md.url_store import open_store
+    except ImportError:
+        extra = "zarr,remote" if is_url(path) else "zarr"
+        raise UsageError(f"{path}: Zarr directories need zarr: pip install 'himach[{extra}]'") from None
+    return zarr.open_group(open_store(path) if is_url(path) else path, mode="r")
+
+
+@dataclass(frozen=True)
+class ZarrFiles:
+    """Files in a Zarr directory."""
+
+    metadata: tuple[str, ...]  # sorted paths
+    chunks: dict[str, list[str]]  # of each array; by URL, the first and last of those in `WHOLE`
+
+    @classmethod
+    def from_path(cls, path: str) -> ZarrFiles:
+        """List a directory, or derive the files of a URL from its metadata; raises OSError and TrajectoryError."""
+        if is_url(path):
+            return _files_from_metadata(path)
+        metadata: list[str] = []
+        chunks: dict[str, list[str]] = {}
+        owner = {path: path}  # folder -> path of the array that its files belong to
+        for folder, folders, names in os.walk(path, onerror=_raise):
+            node = folder if any(name in names for name in _NODES) else owner[folder]
+            owner.update((os.path.join(folder, name), node) for name in folders)
+            for name in names:
+                if name in _METADATA:
+                    metadata.append(os.path.join(folder, name))
+                else:
+                    chunks.setdefault(node, []).append(os.path.join(folder, name))
+        ordered = {node: sorted(chunks[node], key=lambda file: _numbers(file[len(node) :])) for node in sorted(chunks)}
+        return cls(tuple(sorted(metadata)), ordered)
+
+    @property
+    def stamps(self) -> tuple[str, ...]:
+        """Metadata, and the first and last chunk of each array; by URL, only of arrays that must be complete."""
+        return (*self.metadata, *dict.fromkeys(files[end] for files in self.chunks.values() for end in (0, -1)))
+
+    def sample_files(self, limit: int) -> list[str]:
+        """Return the metadata and all chunks, or a spread sample of `limit` chunks."""
+        files = [file for chunks in self.chunks.values() for file in chunks]
+        count = len(files)
+        return [*self.metadata, *(files if count <= limit else (files[i * count // limit] for i in range(limit)))]
+
+
+def _numbers(name: str) -> tuple[list[int], str]:
+    return [int(digits) for digits in re.findall(r"\d+", name)], name
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _files_from_metadata(url: str) -> ZarrFiles:
+    """Return files below a URL by its metadata, as a web server has no list of files."""
+    folder = url.rstrip("/")
+    try:
+        group = open_group(url)
+        nodes = group.metadata.consolidated_metadata
+        if nodes is None:
+            raise FileNotFoundError
+        chunks = {}
+        for path in sorted(path for path in nodes.flattened_metadata if path.endswith(WHOLE)):
+            array = group[path]
+            last = [
+                -(-length // size) - 1 for length, size in zip(array.shape, array.shards or array.chunks, strict=True)
+            ]
+            keys = [array.metadata.encode_chunk_key(place) for place in ((0,) * len(last), tuple(last))]
+            chunks[f"{folder}/{path}"] = [f"{folder}/{path}/{key}" for key in keys]
+    except FileNotFoundError:
+        raise TrajectoryError(
+            f"{url} tells nowhere which arrays it has, and a web server has no list of files: have zarr write that "
+            "down (zarr.consolidate_metadata) before it is uploaded"
+        ) from None
+    except (RemoteError, UsageError):
+        raise
+    except Exception as error:  # zarr raises errors of many kinds
+        raise TrajectoryError(f"{url} has no metadata of Zarr: {error!r}") from None
+    name = "zarr.json" if group.metadata.zarr_format == 3 else ".zmetadata"
+    return ZarrFiles((f"{folder}/{name}",), chunks)
 
 
 class ZarrDirectory(H5mdFile):
@@ -58,23 +166,16 @@ class ZarrDirectory(H5mdFile):
         return ZarrFiles.from_path(self.path).stamps
 
     def _size(self) -> int:
-        files = ZarrFiles.from_path(self.path)
-        if is_url(self.path):  # estimate by the first chunk of each array that must be complete
-            complete = (chunks for array, chunks in files.chunks.items() if array.endswith(WHOLE))
-            return sum(len(chunks) * read_status(chunks[0]).size for chunks in complete if chunks)
-        return sum(os.path.getsize(file) for paths in files.chunks.values() for file in paths)
+        if is_url(self.path):  # estimate by the first chunk of positions
+            array = self._array(self._layout.vectors["position"].path)
+            assert isinstance(array, ChunkRows)
+            sizes = [read_status(file).size for file, _ in array.files([0])]
+            return sum(sizes) * array.n_files
+        return sum(os.path.getsize(file) for paths in ZarrFiles.from_path(self.path).chunks.values() for file in paths)
 
     def _open(self) -> Any:
         try:
-            import zarr
-        except ImportError:
-            raise UsageError(f"{self.path}: Zarr directories need zarr: pip install 'himach[zarr]'") from None
-        try:
-            if is_url(self.path):
-                from himach.io.trajectories.h5md.url_store import open_url
-
-                return open_url(self.path)
-            return zarr.open_group(self.path, mode="r")
+            return open_group(self.path)
         except FileNotFoundError:
             raise TrajectoryError(
                 f"{self.path} is no group of Zarr: it has neither zarr.json nor .zgroup; copy it again, with all files"
@@ -104,12 +205,15 @@ class ChunkRows(Rows):
         sizes = array.shards or array.chunks  # a file holds a shard of several chunks
         self.file_rows = sizes[0]
         self._blosc = not array.shards and any("Blosc" in type(codec).__name__ for codec in array.compressors[-1:])
-        self._others = [range(-(-length // size)) for length, size in zip(array.shape[1:], sizes[1:], strict=True)]
+        counts = [-(-int(length) // int(size)) for length, size in zip(array.shape, sizes, strict=True)]
+        if math.prod(counts) > MOST_FILES:
+            raise TrajectoryError(f"{self.folder} has more than {MOST_FILES} chunks by its metadata")
+        self.n_files, self._others = counts[0], counts[1:]
 
     def files(self, numbers: Sequence[int]) -> Iterator[tuple[str, int]]:
         """Yield the files of chunks by their numbers along the rows, each with its number."""
         for number in numbers:
-            for others in np.ndindex(*map(len, self._others)):
+            for others in np.ndindex(*self._others):
                 key = self.array.metadata.encode_chunk_key((number, *others))
                 yield os.path.join(self.folder, key), number
 
@@ -135,7 +239,7 @@ class ChunkRows(Rows):
 
     def close_mirrors(self) -> None:
         """Close the mirrors of remote shards."""
-        close_mirrors(file for file, _ in self.files(range(-(-len(self) // self.file_rows))))
+        close_mirrors(file for file, _ in self.files(range(self.n_files)))
 
     def _may_be_zeros(self, number: int, missing: int) -> bool:
         path = self.array.path
@@ -144,7 +248,7 @@ class ChunkRows(Rows):
         if path.startswith("observables/"):
             return True
         first = number == 0 and self.file_rows == 1
-        return first or (not path.endswith(_TICKS) and missing < math.prod(map(len, self._others)))
+        return first or (not path.endswith(_TICKS) and missing < math.prod(self._others))
 
 
 def _check_blosc(file: str) -> None:

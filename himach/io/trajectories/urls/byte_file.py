@@ -18,16 +18,15 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from himach.errors import UsageError
 from himach.io.trajectories.urls.mirror import Mirror
-from himach.io.trajectories.urls.names import absolute, full_url, is_url, redact
+from himach.io.trajectories.urls.names import absolute, is_url
 from himach.io.trajectories.urls.transport import (
     PassingError,
     Patience,
     RemoteError,
     RemoteState,
-    S3Transport,
     Transport,
+    open_transport,
 )
 
 PathLike = str | os.PathLike[str]
@@ -128,26 +127,85 @@ class FileObject(io.RawIOBase):
 
 
 class _RemoteFile:
-    """State of a remote file in this process."""
+    """A remote file in this process."""
 
-    def __init__(self) -> None:
-        self.transport: Transport | None = None
-        self.reads_most = False
-        self.state: RemoteState | None = None
-        self.error: RemoteError | None = None
-        self.until = 0.0
+    def __init__(self, name: str) -> None:
+        self.name, self._lock = name, threading.RLock()
         self.mirror: Mirror | None = None
-        self.lock = threading.RLock()
+        self.ask_again()
+
+    def ask_again(self, reads_most: bool = False) -> None:
+        """Ask the server anew at the next use, by the URL as it is then: a signature may be another one."""
+        self._reads_most = reads_most
+        self._transport: Transport | None = None
+        self._state: RemoteState | RemoteError | None = None
+        self._until = 0.0
+
+    def state(self) -> RemoteState:
+        """Return the file's state, cached for a moment."""
+        with self._lock:
+            if self._state is None or time.monotonic() >= self._until:
+                try:
+                    self._state, seconds = self._request_state(), LOOK_SECONDS
+                except RemoteError as error:
+                    self._state, seconds = error, FAILED_SECONDS
+                self._until = time.monotonic() + seconds
+            if isinstance(self._state, RemoteError):
+                raise self._state.with_traceback(None)
+            return self._state
+
+    def open(self) -> Mirror:
+        """Return the mirror, a new one if the file or its copy has changed."""
+        with self._lock:
+            state = self.state()
+            assert self._transport is not None
+            if self.mirror is None or self.mirror.state != state or self.mirror.lost:
+                self.mirror = Mirror(self._transport, state)
+            self.mirror.reads_most, self.mirror.transport = self._reads_most, self._transport
+            _names[self.mirror.path] = self.name
+            return self.mirror
+
+    def close(self) -> str:
+        """Close the mirror, and return its path."""
+        with self._lock:
+            mirror, self.mirror = self.mirror, None
+        if mirror is None:
+            return ""
+        mirror.close()
+        return mirror.path
+
+    def _request_state(self) -> RemoteState:
+        """Ask the server for the state; retry passing errors."""
+        self._transport = self._transport or open_transport(self.name)
+        patience = Patience(self.name, first=self.mirror is None)
+        while True:
+            try:
+                state = self._transport.state()
+                break
+            except PassingError as error:
+                time.sleep(patience.pause(error))
+        if not (state.tag or state.modified):
+            raise RemoteError(
+                self.name,
+                "its server tells neither an ETag nor a date of it, so nobody could say whether it has changed; "
+                "download it and name the local file",
+            )
+        return state
 
 
 _names: dict[str, str] = {}  # of remote files, by their local paths
 _remote_files: dict[tuple[int, str], _RemoteFile] = {}  # by process, as forks inherit the entries
 
 
+def _remote_file(name: str) -> _RemoteFile:
+    """Return this process's state of a remote file, made atomically so that threads share it."""
+    return _remote_files.setdefault((os.getpid(), name), _RemoteFile(name))
+
+
 def read_status(path: str) -> Status:
     """Return a file's state; raises OSError as `os.stat` does."""
     if is_url(path):
-        return _status(_state(path))
+        return _status(_remote_file(path).state())
     status = os.stat(path)
     return Status(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
@@ -157,7 +215,7 @@ def exists(path: PathLike) -> bool:
     if not is_url(path):
         return os.path.exists(os.path.expanduser(path))
     try:
-        _state(absolute(path))
+        _remote_file(absolute(path)).state()
     except OSError as error:
         return error.errno == errno.EACCES
     return True
@@ -165,15 +223,7 @@ def exists(path: PathLike) -> bool:
 
 def open_mirror(name: str) -> Mirror:
     """Return the node's mirror of a remote file."""
-    remote = _remote_file(name)
-    with remote.lock:
-        state = _state(name)
-        assert remote.transport is not None
-        if remote.mirror is None or remote.mirror.state != state or remote.mirror.lost:
-            remote.mirror = Mirror(remote.transport, state)
-        remote.mirror.reads_most, remote.mirror.transport = remote.reads_most, remote.transport
-        _names[remote.mirror.path] = name
-        return remote.mirror
+    return _remote_file(name).open()
 
 
 def local_path(path: str) -> str:
@@ -200,96 +250,17 @@ def fetch(name: str, places: Sequence[tuple[int, int]]) -> str:
 def ask_again(paths: Iterable[PathLike], reads_most: bool = False) -> None:
     """Note the URLs among these paths, their secrets and whether most is read; have their servers asked anew."""
     for path in filter(is_url, paths):
-        remote = _remote_file(absolute(path))
-        remote.until, remote.reads_most, remote.transport = 0.0, reads_most, None  # a signature may be another one
+        _remote_file(absolute(path)).ask_again(reads_most)
 
 
 def close_mirrors(paths: Iterable[str], forget: bool = False) -> None:
     """Close the mirrors of files until the next read; `forget` also drops their state, for many files."""
     for path in filter(is_url, paths):
-        remote = _remote_files.pop((os.getpid(), path), None) if forget else _remote_files.get((os.getpid(), path))
-        if remote is None:
-            continue
-        with remote.lock:
-            mirror, remote.mirror = remote.mirror, None
-        if mirror is not None:
-            mirror.close()
-            if forget:
-                _names.pop(mirror.path, None)
-
-
-def open_transport(name: str) -> Transport:
-    """Return the transport for a file's name."""
-    if "::" in name:
-        raise UsageError(f"{name}: a URL of URLs is not read; himach keeps what it reads by itself: give the last one")
-    scheme = name.partition(":")[0]
-    extra = "s3" if scheme in ("s3", "s3a") else "remote"
-    try:
-        if extra == "s3":
-            return S3Transport(name)
-        return _open_by_fsspec(name, scheme)
-    except ImportError as error:
-        raise UsageError(
-            f"{name} is read by packages that are not installed ({error}): pip install 'himach[{extra}]'"
-        ) from None
-    except ValueError as error:
-        raise UsageError(redact(f"{name} cannot be read: {error}")) from None
-
-
-def _open_by_fsspec(name: str, scheme: str) -> Transport:
-    from fsspec.config import conf
-    from fsspec.core import url_to_fs
-
-    from himach.io.trajectories.urls.file_system import FileSystemTransport, HttpTransport
-
-    if scheme not in ("http", "https"):
-        return FileSystemTransport(name, *url_to_fs(full_url(name)))
-    import aiohttp  # noqa: F401  (else its lack is told when a file is read)
-
-    # Take proxies and passwords from where other tools find them.
-    options = {"trust_env": True, **conf.get(scheme, {}).get("client_kwargs", {})}
-    return HttpTransport(name, *url_to_fs(full_url(name), client_kwargs=options))
-
-
-def _remote_file(name: str) -> _RemoteFile:
-    """Return this process's state of a remote file, made atomically so that threads share it."""
-    return _remote_files.setdefault((os.getpid(), name), _RemoteFile())
-
-
-def _state(name: str) -> RemoteState:
-    """Return the state of a remote file, cached for a moment."""
-    remote = _remote_file(name)
-    with remote.lock:
-        if time.monotonic() >= remote.until:
-            remote.state = remote.error = None
-            try:
-                remote.state = _request_state(name, remote)
-            except RemoteError as error:
-                remote.error = error
-            remote.until = time.monotonic() + (LOOK_SECONDS if remote.error is None else FAILED_SECONDS)
-        if remote.error is not None:
-            raise remote.error.with_traceback(None)
-        assert remote.state is not None
-        return remote.state
-
-
-def _request_state(name: str, remote: _RemoteFile) -> RemoteState:
-    """Ask a server for a file's state; retry passing errors."""
-    remote.transport = remote.transport or open_transport(name)
-    patience = Patience(name, first=remote.mirror is None)
-    while True:
-        try:
-            state = remote.transport.state()
-            break
-        except PassingError as error:
-            time.sleep(patience.pause(error))
-    if not (state.tag or state.modified):
-        raise RemoteError(
-            name,
-            "its server tells neither an ETag nor a date of it, so nobody could say whether it has changed; download "
-            "it and name the local file",
-        )
-    return state
+        key = (os.getpid(), path)
+        remote = _remote_files.pop(key, None) if forget else _remote_files.get(key)
+        local = "" if remote is None else remote.close()
+        if forget:
+            _names.pop(local, None)
 
 
 def _status(state: RemoteState) -> Status:

@@ -7,6 +7,7 @@ and those of a run without a cache, go to ``himach-remote-<uid>`` in ``$SLURM_TM
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -81,19 +82,22 @@ def make_folder(name: str, state: RemoteState) -> Path:
 
     Each boot of the machine has its own, too: the disk may lack writes from before a restart.
     """
-    room = sys.maxsize
-    if _store is not None and state.size <= _store[1]:
-        root, room = _store
-    else:
-        root = _temporary()
     digest = hashlib.sha256("\0".join(["2", name, *map(str, state), _boot()]).encode()).hexdigest()
-    folder = root / f"{digest[:16]}-{digest[16:32]}"  # the library counts files in folders of such names
-    if not folder.exists():
-        _make_room(root, room - state.size, state.size > SMALL_BYTES)
+    room = sys.maxsize
     try:
+        if _store is not None and state.size <= _store[1]:
+            root, room = _store
+        else:
+            root = _temporary()
+        folder = root / f"{digest[:16]}-{digest[16:32]}"  # the library counts files in folders of such names
+        if not folder.exists():
+            _make_room(root, room - state.size, state.size > SMALL_BYTES)
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        raise UsageError(_unusable_text(root, error.strerror or str(error))) from None
+        raise UsageError(
+            f"files elsewhere are read by way of {error.filename}, which cannot be used: {error.strerror}; name a "
+            "local folder by $TMPDIR"
+        ) from None
     return folder
 
 
@@ -113,18 +117,11 @@ def _make_room(root: Path, room: int, at_once: bool) -> None:
 def _temporary() -> Path:
     base = os.environ.get("SLURM_TMPDIR") or os.environ.get("TMPDIR") or "/var/tmp"
     root = Path(base, f"himach-remote-{os.geteuid()}")
-    try:
-        root.mkdir(mode=0o700, exist_ok=True)
-        status = root.lstat()
-    except OSError as error:
-        raise UsageError(_unusable_text(root, error.strerror or str(error))) from None
+    root.mkdir(mode=0o700, exist_ok=True)
+    status = root.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise UsageError(_unusable_text(root, "others may write there, or it is not yours"))
+        raise PermissionError(errno.EPERM, "others may write there, or it is not yours", str(root))
     return root
-
-
-def _unusable_text(root: Path, why: str) -> str:
-    return f"files elsewhere are read by way of {root}, which cannot be used: {why}; name a local folder by $TMPDIR"
 
 
 def _boot() -> str:

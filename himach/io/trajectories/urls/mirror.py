@@ -19,7 +19,7 @@ import queue
 import struct
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +34,7 @@ UNIT = 8 * BLOCK  # bytes per byte of the bitmap, and the unit of locks
 REQUEST_BYTES = 4 << 20
 WORKERS = 8  # readahead requests of a process at a time
 HOLE_DIVISOR = 16  # a gap is requested too if it is at least so many times smaller than the stretch before it
+CLOSE_SECONDS = 1.0  # to wait for requests that nobody needs any more
 PROGRESS_BYTES = 1 << 16  # bytes of an answer that reset the retries
 SLOW_SECONDS, SLOW_RATE = 60.0, 1024.0  # an answer that takes longer must bring so many bytes a second
 _LOCK = struct.Struct("hhqqi4x")  # struct flock of Linux on 64 bits
@@ -46,11 +47,8 @@ class Mirror:
         self.transport, self.state = transport, state
         self.path, self._data, self._marks = _open_copy(transport.name, state)
         self._bits = np.frombuffer(mmap.mmap(self._marks, 0), np.uint8)[HEAD.size :]
-        self._lock = threading.Lock()
-        self._busy = 0
         self._jobs: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
         self._workers: list[threading.Thread] = []
-        self._waiting: set[tuple[int, int]] = set()
         self._ended = threading.Event()
         self._streamed = -1
         self.reads_most = self.complete = False
@@ -74,10 +72,9 @@ class Mirror:
 
     def ask(self, places: Iterable[tuple[int, int]]) -> None:
         """Fetch bytes in the background; returns at once and never raises."""
-        for start, stop in _join_places(places):
+        for start, stop in join_places(places):
             for place in self._requests(max(0, start), min(stop, self.state.size)):
-                if place not in self._waiting and self._missing(*place):
-                    self._waiting.add(place)
+                if self._missing(*place):
                     self._jobs.put(place)
         while len(self._workers) < min(WORKERS, self._jobs.qsize()):
             self._workers.append(threading.Thread(target=self._work, name="himach-remote", daemon=True))
@@ -95,9 +92,12 @@ class Mirror:
     def close(self) -> None:
         """Close the file; the node's last process to do so removes a large copy."""
         self._ended.set()
+        until = time.monotonic() + CLOSE_SECONDS
         for _ in self._workers:
             self._jobs.put((0, 0))
-        if self._busy:  # do not wait for requests: the end of this process closes all
+        for worker in self._workers:
+            worker.join(max(0.0, until - time.monotonic()))
+        if any(worker.is_alive() for worker in self._workers):  # the end of this process closes all
             return
         with contextlib.suppress(OSError):
             fcntl.flock(self._marks, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -128,43 +128,26 @@ class Mirror:
 
     def _bring(self, start: int, stop: int, wait: bool) -> None:
         """Fetch missing bytes; unless `wait`, skip them while another thread or process fetches there."""
-        with self._lock:
-            self._busy += 1
-        try:
-            with contextlib.suppress(BlockingIOError), _lock_range(self._data, start, stop, wait) as descriptor:
-                for stretch in self._missing(start, stop):
-                    self._fetch(descriptor, *stretch)
-        finally:
-            with self._lock:
-                self._busy -= 1
+        with contextlib.suppress(BlockingIOError), _lock_range(self._data, start, stop, wait):
+            for stretch in self._missing(start, stop):
+                self._fetch(*stretch)
 
-    def _fetch(self, descriptor: int, start: int, stop: int) -> None:
+    def _fetch(self, start: int, stop: int) -> None:
         """Request bytes; retry passing errors, and go on where an answer ended."""
-        patience, at = Patience(self.transport.name), start
+        name, at = self.transport.name, start
+        patience = Patience(name)
         while at < stop:
-            writer = _AnswerWriter(descriptor, at)
+            writer = _AnswerWriter(name, self._data, at, self._ended)
             try:
                 self.transport.read(at, stop, self.state, writer)
             except PassingError as error:
-                if writer.error is not None:
-                    raise self._write_error(writer.error) from None
-                if writer.n_bytes >= PROGRESS_BYTES and self.state.ranged:
-                    patience = Patience(self.transport.name)
+                if writer.at - at >= PROGRESS_BYTES and self.state.ranged:
+                    patience = Patience(name)
                 if self._ended.wait(patience.pause(error)):
                     raise patience.end(error) from None
             finally:
-                at = writer.stop()
-                if at < stop and not self.state.ranged:
-                    at = start
+                at = writer.at if writer.at >= stop or self.state.ranged else start
                 self._mark(start, at)
-
-    def _write_error(self, error: OSError) -> RemoteError:
-        return RemoteError(
-            self.transport.name,
-            f"what comes cannot be written to {os.path.dirname(self.path)} ({error.strerror}); make room, or name "
-            "folders on another disk by $HIMACH_CACHE and $TMPDIR",
-            error.errno or errno.EIO,
-        )
 
     def _mark(self, start: int, stop: int) -> None:
         """Mark the blocks that are whole."""
@@ -182,40 +165,40 @@ class Mirror:
             with contextlib.suppress(OSError):  # the reader of these bytes raises it
                 if place[0] < place[1]:
                     self._bring(*place, wait=False)
-            self._waiting.discard(place)
 
 
 class _AnswerWriter:
-    """Sink that writes an answer's bytes to the copy; refuses an answer that is too slow."""
+    """Sink that writes an answer's bytes to the copy; refuses an answer that is too slow, and all when it has ended."""
 
-    def __init__(self, descriptor: int, at: int) -> None:
-        self._descriptor, self._at = descriptor, at
-        self.n_bytes = 0
-        self.error: OSError | None = None
+    def __init__(self, name: str, copy: int, start: int, ended: threading.Event) -> None:
+        self._name, self._ended = name, ended
+        self._descriptor = os.dup(copy)  # of its own: after an interrupt, bytes may still come
         self._started = time.monotonic()
-        self._lock = threading.Lock()
+        self.start = self.at = start
 
     def __call__(self, piece: bytes) -> None:
         view = memoryview(piece)
-        with self._lock:
+        while view:
             try:
-                while view:
-                    written = os.pwrite(self._descriptor, view, self._at)
-                    self._at += written
-                    view = view[written:]
+                written = os.pwrite(self._descriptor, view, self.at)
             except OSError as error:
-                self.error = error
-                raise PassingError("it cannot be written") from None
-        self.n_bytes += len(piece)
-        elapsed = time.monotonic() - self._started
-        if elapsed > SLOW_SECONDS and self.n_bytes < SLOW_RATE * elapsed:
-            raise PassingError(f"only {self.n_bytes} bytes came in {elapsed:.0f} s")
+                folder = os.path.dirname(os.readlink(f"/proc/self/fd/{self._descriptor}"))
+                raise RemoteError(
+                    self._name,
+                    f"what comes cannot be written to {folder} ({error.strerror}); make room, or name folders on "
+                    "another disk by $HIMACH_CACHE and $TMPDIR",
+                    error.errno or errno.EIO,
+                ) from None
+            self.at += written
+            view = view[written:]
+        n_bytes, elapsed = self.at - self.start, time.monotonic() - self._started
+        if elapsed > SLOW_SECONDS and n_bytes < SLOW_RATE * elapsed:
+            raise PassingError(f"only {n_bytes} bytes came in {elapsed:.0f} s")
+        if self._ended.is_set():
+            raise PassingError("nobody waits for it any more")
 
-    def stop(self) -> int:
-        """Refuse later bytes, which may come after an interrupt; return the offset behind the last one."""
-        with self._lock:
-            self._descriptor = -1
-            return self._at
+    def __del__(self) -> None:
+        os.close(self._descriptor)
 
 
 def _open_copy(name: str, state: RemoteState) -> tuple[str, int, int]:
@@ -260,23 +243,23 @@ def _share(data: int, marks: int, name: str, size: int) -> bool:
 
 
 @contextlib.contextmanager
-def _lock_range(data: int, start: int, stop: int, wait: bool) -> Iterator[int]:
+def _lock_range(data: int, start: int, stop: int, wait: bool) -> Iterator[None]:
     """Lock a range for this thread, on the node; without `wait`, raises BlockingIOError if it is locked."""
     descriptor = os.open(f"/proc/self/fd/{data}", os.O_RDWR | os.O_CLOEXEC)  # the lock belongs to the open file
     try:
         lock_start = start // UNIT * UNIT
         lock = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, lock_start, -(-stop // UNIT) * UNIT - lock_start, 0)
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, lock)
-        yield descriptor
+        yield
     finally:
         os.close(descriptor)
 
 
-def _join_places(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Join stretches that touch or nearly touch."""
+def join_places(places: Iterable[tuple[int, int]], hole_bytes: int = 0) -> list[tuple[int, int]]:
+    """Join stretches with small gaps: of `hole_bytes`, or small beside the stretch before."""
     joined: list[tuple[int, int]] = []
     for start, stop in sorted(places):
-        if joined and start - joined[-1][1] <= (joined[-1][1] - joined[-1][0]) // HOLE_DIVISOR:
+        if joined and start - joined[-1][1] <= max(hole_bytes, (joined[-1][1] - joined[-1][0]) // HOLE_DIVISOR):
             joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
         else:
             joined.append((start, stop))
@@ -288,43 +271,31 @@ VECTORS = ("coordinates", "velocities", "forces")
 VECTOR_BYTES = 12
 
 
-class Part(NamedTuple):
-    """A variable's bytes in a record: their offset, their number, and whether they are a vector per atom."""
-
-    start: int
-    n_bytes: int
-    of_atoms: bool
-
-
 class Records(NamedTuple):
-    """Places of a file's records: of `size` bytes each, the first at byte `start`; `time` is the part with the time."""
+    """Places of a file's records: of `size` bytes each, the first at byte `start`."""
 
     start: int
     size: int
     n_records: int
-    parts: tuple[Part, ...]
-    time: Part | None
+    variables: Mapping[str, tuple[int, int]]  # offset in a record and number of bytes, in the order of offsets
 
     def places(self, index: int, needed: int | None = None) -> Iterator[tuple[int, int]]:
         """Yield the byte ranges of a frame, with vectors of the first `needed` atoms only (None: of all)."""
-        record_start = self.start + self.size * index
-        for part in self.parts:
-            is_partial = needed is not None and part.of_atoms
-            n_bytes = min(part.n_bytes, VECTOR_BYTES * (needed or 0)) if is_partial else part.n_bytes
-            yield record_start + part.start, record_start + part.start + n_bytes
+        for name, (offset, n_bytes) in self.variables.items():
+            is_partial = needed is not None and name in VECTORS
+            start = self.start + self.size * index + offset
+            yield start, start + (min(n_bytes, VECTOR_BYTES * (needed or 0)) if is_partial else n_bytes)
 
     def skipped_bytes(self, needed: int | None) -> int:
         """Return the bytes of a frame that `places` leaves out."""
-        if needed is None:
-            return 0
-        return sum(max(0, part.n_bytes - VECTOR_BYTES * needed) for part in self.parts if part.of_atoms)
+        n_bytes = sum(n_bytes for _, n_bytes in self.variables.values())
+        return n_bytes - sum(stop - start for start, stop in self.places(0, needed))
 
     def times(self) -> Iterator[tuple[int, int]]:
         """Yield the byte ranges of all frames' times."""
-        if self.time is not None:
-            for index in range(self.n_records):
-                record_start = self.start + self.size * index + self.time.start
-                yield record_start, record_start + self.time.n_bytes
+        times = self._replace(variables={name: place for name, place in self.variables.items() if name == "time"})
+        for index in range(self.n_records):
+            yield from times.places(index)
 
 
 def read_records(mirror: Mirror) -> Records | None:
@@ -336,22 +307,14 @@ def read_records(mirror: Mirror) -> Records | None:
         file = netcdf_file(mirror.path, mmap=True)
     except Exception:  # reading the whole file reports it
         return None
-    variables = {name: var for name, var in file.variables.items() if var.isrec}
-    if file._recs <= 0 or not variables:
+    arrays = [(name, variable.data) for name, variable in file.variables.items() if variable.isrec]
+    n_records = int(file._recs)
+    if n_records <= 0 or not arrays:
         return None
-    places = {name: var.data.__array_interface__["data"][0] for name, var in variables.items()}
-    base = file._mm_buf.__array_interface__["data"][0]
-    size = next(iter(variables.values())).data.strides[0]
-    start = min(places.values()) - base
-    if start > HEAD_BYTES or start + size * file._recs > mirror.state.size + 4:
+    base, size = file._mm_buf.__array_interface__["data"][0], arrays[0][1].strides[0]
+    places = sorted((int(data.__array_interface__["data"][0] - base), data[0].nbytes, name) for name, data in arrays)
+    del arrays
+    start = places[0][0]
+    if start > HEAD_BYTES or start + size * n_records > mirror.state.size + 4:
         return None
-    parts = {
-        name: Part(places[name] - base - start, var.data[0].nbytes if var.data.ndim > 1 else var.itemsize(), False)
-        for name, var in variables.items()
-    }
-    for name in parts.keys() & set(VECTORS):
-        parts[name] = parts[name]._replace(of_atoms=True)
-    sorted_parts = tuple(sorted(parts.values()))
-    count = int(file._recs)
-    del variables
-    return Records(int(start), int(size), count, sorted_parts, parts.get("time"))
+    return Records(start, size, n_records, {name: (place - start, n_bytes) for place, n_bytes, name in places})

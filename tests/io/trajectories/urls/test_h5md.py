@@ -184,13 +184,13 @@ def test_what_cannot_be_read_is_named(web):
         read_frames(origin)
     (path / "zarr.json").write_text("<html>")
     path.rename(path.with_name("b.zarr"))
-    with pytest.raises(TrajectoryError, match=r"b\.zarr/zarr\.json is no metadata of Zarr"):
+    with pytest.raises(TrajectoryError, match=r"b\.zarr has no metadata of Zarr"):
         open_origin([web.url("b.zarr")])
 
 
 @pytest.mark.parametrize(
     ("shape", "chunk", "words"),
-    [(10**15, 1, "chunks of an array"), (12, 0, "ZeroDivisionError"), (12, "5", "TypeError")],
+    [(10**15, 1, "more than .* chunks"), (12, 0, "ZeroDivisionError"), (12, "5", "TypeError")],
 )
 def test_metadata_that_mean_nothing_are_refused(web, shape, chunk, words):
     path = put(web.folder / "a.3.zarr")
@@ -198,5 +198,5 @@ def test_metadata_that_mean_nothing_are_refused(web, shape, chunk, words):
     array = told["consolidated_metadata"]["metadata"][f"{BASE}/position/value"]
     array["shape"][0], array["chunk_grid"]["configuration"]["chunk_shape"][0] = shape, chunk
     (path / "zarr.json").write_text(json.dumps(told))
-    with pytest.raises(TrajectoryError, match=rf"zarr\.json is no metadata of Zarr: .*{words}"):
+    with pytest.raises(TrajectoryError, match=rf"a\.3\.zarr.*{words}"):
         open_origin([web.url("a.3.zarr")])

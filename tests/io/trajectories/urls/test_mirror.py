@@ -17,15 +17,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.commands import wait_until
 
 from himach.benchmarks.parts.urls import served
-from himach.io.trajectories.urls import byte_file, copies, file_system, transport
+from himach.io.trajectories.urls import byte_file, copies, transport
 from himach.io.trajectories.urls import mirror as mirrors
-from himach.io.trajectories.urls.byte_file import open_transport
 from himach.io.trajectories.urls.copies import MARKS
 from himach.io.trajectories.urls.mirror import Mirror
-from himach.io.trajectories.urls.transport import RemoteChangedError, RemoteError
+from himach.io.trajectories.urls.transport import RemoteChangedError, RemoteError, open_transport
 
 SIZE = 3_000_017
 PLACES = st.lists(st.tuples(st.integers(0, SIZE - 1), st.integers(1, 200_000)), min_size=1, max_size=8)
@@ -143,7 +141,7 @@ def test_copies_lie_in_the_store_and_take_half_of_its_quota_at_most(web, tmp_pat
         byte_file.fetch(web.url(name), ())
         assert [copy.name for copy in copies.copies_in(store)][-1] == web.url(name)
         assert len(copies.copies_in(store)) == n_there
-    leave(web.url("file.xtc"))
+    byte_file.close_mirrors([web.url("file.xtc")])
     (web.folder / "third.xtc").write_bytes(bytes(SIZE))
     byte_file.fetch(web.url("third.xtc"), ())
     assert {copy.name for copy in copies.copies_in(store)} == {web.url("small.xtc"), web.url("third.xtc")}
@@ -268,7 +266,7 @@ def lying(head: str, piece: bytes, pause: float):
     ids=["endless", "endless 500", "endless 404", "body drips", "heads drip", "silence", "endless size"],
 )
 def test_a_server_that_lies_takes_neither_time_nor_memory(monkeypatch, head, piece, pause, told):
-    monkeypatch.setattr(file_system, "SILENT_SECONDS", 0.5)
+    monkeypatch.setattr(transport, "SILENT_SECONDS", 0.5)
     with lying(head, piece, pause) as (url, sent):
         began = time.monotonic()
         with pytest.raises(RemoteError, match=told):
@@ -279,17 +277,11 @@ def test_a_server_that_lies_takes_neither_time_nor_memory(monkeypatch, head, pie
 
 def test_a_server_that_never_answered_is_not_asked_for_long(web, monkeypatch):
     monkeypatch.setattr(transport, "SECONDS", 3600.0)
+    monkeypatch.setattr(transport, "FIRST_SECONDS", 1.0)
     url = web.url("file.xtc")
     web.server_close()
     with pytest.raises(RemoteError, match=r"Connect call failed .* \d times in turn"):
         byte_file.read_status(url)
-
-
-def leave(url):
-    """Leave a file when no request is on its way: else its copy is left as by a process that was killed."""
-    mirror = byte_file._remote_files[os.getpid(), url].mirror
-    assert mirror is not None and wait_until(lambda: not mirror._busy, 30)
-    byte_file.close_mirrors([url])
 
 
 @pytest.mark.parametrize("how", ["removed", "cut", "zeroed", "removed with its marks", "marks removed"])
@@ -298,7 +290,7 @@ def test_a_local_copy_that_is_lost_is_asked_for_anew(web, how, meanwhile):
     content, url = (web.folder / "file.xtc").read_bytes(), web.url("file.xtc")
     local = Path(byte_file.fetch(url, ()))
     if not meanwhile:
-        leave(url)
+        byte_file.close_mirrors([url])
     if "marks" in how:
         (local.parent / MARKS).unlink()
     if how.startswith("removed"):
@@ -319,7 +311,7 @@ def test_a_local_copy_that_is_lost_is_asked_for_anew(web, how, meanwhile):
 def test_a_copy_that_another_process_forgets_at_this_moment_is_not_read(web):
     content, url = (web.folder / "file.xtc").read_bytes(), web.url("file.xtc")
     local = Path(byte_file.fetch(url, ()))
-    leave(url)
+    byte_file.close_mirrors([url])
     local.write_bytes(bytes(len(content)))
     with (local.parent / MARKS).open("rb") as marks, ThreadPoolExecutor(1) as pool:
         fcntl.flock(marks, fcntl.LOCK_EX)  # as the process that has seen it first

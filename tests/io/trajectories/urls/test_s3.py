@@ -12,8 +12,8 @@ from support.commands import himach as command
 
 from himach.errors import UsageError
 from himach.io.trajectories.origin import open_origin
-from himach.io.trajectories.urls.byte_file import fetch, open_transport, read_status
-from himach.io.trajectories.urls.transport import PassingError, RemoteChangedError, RemoteError
+from himach.io.trajectories.urls.byte_file import fetch, read_status
+from himach.io.trajectories.urls.transport import PassingError, RemoteChangedError, RemoteError, open_transport
 
 from ..foreign import read_frames
 from ..h5md.trees import tree, write
