@@ -37,17 +37,15 @@ class Chosen:
 
     part: Part  # verified
     requested: BitMap64 | None  # numbers of the frames to load; None for all
-    in_memory: bool  # whether to load all, too, or else to leave it on disk
 
     def give(self, mapper: Mapper, frames: Selected) -> None:
         """Pass the pairs to a mapper; `frames` is the run's selection."""
         row = len(mapper.stamps)
-        if self.requested is None and not self.in_memory:
+        if self.requested is None:
             mapper.adopt(_with_steps(self.part.frames, frames), self.part.pairs, [], self.part.on_disk(row))
         else:
             blocks, table = self.part.chosen(self.requested, row)
-            pairs = self.part.pairs if self.requested is None else sum(map(count_pairs, blocks))
-            mapper.adopt(_with_steps(table, frames), pairs, blocks)
+            mapper.adopt(_with_steps(table, frames), sum(map(count_pairs, blocks)), blocks)
 
 
 def _with_steps(table: FrameTable, frames: Selected) -> FrameTable:
@@ -90,20 +88,18 @@ def find_parts(
     pickles: Sequence[bool],
     homes: Sequence[str],
     frames: Selected,
-    memory: int,
 ) -> ReusePlan:
     """Verify the parts of generations and divide them among the ranks (collective).
 
-    Delete damaged ones. If this rank's parts exceed `memory` (bytes), leave them on disk.
+    Delete damaged ones.
     """
     listed = comm.bcast([_by_size(generation) for generation in generations] if comm.rank == 0 else None)
     own_parts: list[dict[str, Part]] = []
     verified: list[list[_RankParts]] = []
     bad: list[str] = []
-    load = sum(size for names in listed for _, size in names[comm.rank :: comm.size]) <= memory
     for generation, names, pickled, home in zip(generations, listed, pickles, homes, strict=True):
         opened: dict[str, Part] = {}
-        for path, _ in names[comm.rank :: comm.size]:
+        for path in names[comm.rank :: comm.size]:
             assert generation is not None
             try:
                 trusted = pickled and is_private(path)
@@ -119,7 +115,7 @@ def find_parts(
     choice = comm.bcast(_choose(gathered, frames) if comm.rank == 0 else None)
     chosen_parts, remaining, reused, lost, skips, all_bad = choice
     loaded = [
-        Loaded([Chosen(opened[name], numbers, load) for name, numbers in chosen.get(comm.rank, {}).items()], skip)
+        Loaded([Chosen(opened[name], numbers) for name, numbers in chosen.get(comm.rank, {}).items()], skip)
         for opened, chosen, skip in zip(own_parts, chosen_parts, skips, strict=True)
     ]
     return ReusePlan(loaded, remaining, reused, lost, all_bad)
@@ -172,10 +168,10 @@ def _steps(numbers: BitMap64, frames: Selected) -> Numbers:
     return find_steps(frames, np.asarray(numbers.to_array()).astype(np.int64))
 
 
-def _by_size(generation: FingerprintVersion | None) -> list[tuple[Path, int]]:
-    """Return the parts and their bytes, largest first, so that ranks get about equal amounts."""
-    parts = [] if generation is None else [(path, _size(path)) for path in generation.parts()]
-    return sorted(parts, key=lambda part: (-part[1], part[0]))
+def _by_size(generation: FingerprintVersion | None) -> list[Path]:
+    """Return the parts, largest first, so that ranks get about equal amounts."""
+    parts = [] if generation is None else generation.parts()
+    return sorted(parts, key=lambda path: (-_size(path), path))
 
 
 def _size(path: Path) -> int:
@@ -223,9 +219,9 @@ class CheckpointRun:
 
 
 def open_pairs(
-    comm: Communicator, request: PairsRequest, fingerprints: Callable[[], Sequence[MapFingerprint]], memory: int
+    comm: Communicator, request: PairsRequest, fingerprints: Callable[[], Sequence[MapFingerprint]]
 ) -> CheckpointRun:
-    """Find kept pairs and prepare to store new ones (collective); `memory`: see `find_parts`."""
+    """Find kept pairs and prepare to store new ones (collective)."""
     directory, labels = PairsDirectory(request.path), request.labels
 
     def begin() -> tuple[list[FingerprintVersion], list[tuple[str, str]], list[bool]]:
@@ -243,7 +239,7 @@ def open_pairs(
 
     try:
         generations, reasons, private = on_first_rank(comm, begin, share=True)
-        plan = find_parts(comm, generations, private, request.homes, request.frames, memory)
+        plan = find_parts(comm, generations, private, request.homes, request.frames)
     except BaseException:
         directory.release()
         raise

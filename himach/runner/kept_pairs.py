@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 EVERY = "HIMACH_KEEP_EVERY"
 #: Part of `max_time` that is reserved for commits: this fraction, but at most this many seconds.
 LEFT, MOST_LEFT = 0.05, 20.0
-#: Kept pairs may take 1 / IN_MEMORY of a rank's memory; beyond that they stay on disk.
-IN_MEMORY = 4
 
 
 def pairs_directory(job: Job, out: Path | None) -> Path | None:
@@ -66,7 +64,7 @@ def kept_pairs(run: RankRun) -> Iterator[CheckpointRun | None]:
     combined = [first.defines("combine") for first in first_stages]
     homes = [type(first).__module__ for first in first_stages]
     request = PairsRequest(pairs, labels, combined, homes, opened.frames, files, reuse, lasts, _interval())
-    checkpoint = open_pairs(comm, request, fingerprints, run.memory // run.world.node.size // IN_MEMORY)
+    checkpoint = open_pairs(comm, request, fingerprints)
     files.mapping = [vars(first) for first in first_stages]
     succeeded = False
     try:

@@ -208,7 +208,7 @@ def test_parts_of_another_user_are_used_if_they_can_be_read_and_need_no_trust(op
             os.setuid(65534)
             private = [generation.private for generation in generations]
             bad = find_parts(
-                alone().comm, generations, private, [ground.analyses["Chain"].__module__] * 3, range(N_FRAMES), 1 << 30
+                alone().comm, generations, private, [ground.analyses["Chain"].__module__] * 3, range(N_FRAMES)
             ).bad
             os.write(write, json.dumps(sorted(text.partition(": ")[2] for text in bad)).encode())
         finally:
