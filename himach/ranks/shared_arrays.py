@@ -1,4 +1,7 @@
-"""Arrays of a rank that others of its node map, `SharedArrays`, or get `by_value()`; `SharedObject` has some."""
+"""Arrays that ranks of a node read from the memory of one of them: `SharedArrays`, and `SharedObject`, made of some.
+
+Ranks of other machines get them `by_value()`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from himach.ranks.collective import run_collectively
 from himach.ranks.communicator import World
 
 Arrays = Mapping[str, npt.NDArray[Any]]
-ALIGNED, ROUND_BYTES = 64, 32 << 20  # bytes; the latter go from node to node at a time
+ALIGNED = 64  # bytes
 
 _by_value = ContextVar("by_value", default=False)
 
@@ -116,10 +119,7 @@ def share_object(world: World, shared: SharedObject | None) -> SharedObject:
     root, leaders = world.comm.bcast(world.node_index), world.leaders
     if leaders is not None and leaders.size > 1:
         with by_value():
-            content = pickle.dumps(shared)
-        rounds = range(0, leaders.bcast(len(content), root=root), ROUND_BYTES)  # MPI bounds a message
-        pieces = [leaders.bcast(content[start : start + ROUND_BYTES], root=root) for start in rounds]
-        shared = shared or pickle.loads(b"".join(pieces))
+            shared = leaders.bcast(shared, root=root)
     if world.node.size == 1:
         return cast(SharedObject, shared)
     mapped = world.node.bcast(shared)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from himach.errors import NoFrameError, TrajectoryError
 from himach.io.trajectories.index.xdr_index import XdrIndex
 from himach.io.trajectories.origin import Origin, open_origin
+from himach.io.trajectories.shared_index import NodeBytes, attach_columns, mark_shared
 from himach.io.trajectories.xdr_file import XdrFile
 from himach.ranks.collective import Meeting
 from himach.ranks.communicator import World
-from himach.ranks.shared_arrays import SharedObject, share_object
 from himach.staging.options import StageOptions
 
 POLL_SECONDS = 1.0
@@ -46,17 +46,18 @@ def _open_quietly(job: StageOptions, indexes: Mapping[str, XdrIndex]) -> Origin:
         return open_origin(job.trajectories, job.topology, job.keywords, indexes)
 
 
-def wait_for_growth(world: World, job: StageOptions, origin: Origin) -> Origin | None:
+def wait_for_growth(world: World, job: StageOptions, origin: Origin) -> tuple[Origin, Sequence[NodeBytes]] | None:
     """Wait on the first rank until the trajectory has more whole frames; return None if it is idle too long."""
 
-    def wait() -> SharedObject | None:
+    def wait() -> Origin | None:
         grown = _await_growth(job, origin) if world.comm.rank == 0 else None
-        return None if grown is None else SharedObject(grown)
+        if grown is not None:
+            mark_shared(grown)
+        return grown
 
-    shared = Meeting(world.comm).together(wait)  # waiting in a broadcast would keep one core per rank busy
-    has_grown: bool = world.comm.bcast(shared is not None)
-    new_origin: Origin | None = share_object(world, shared).copy() if has_grown else None
-    return new_origin
+    # Waiting in a broadcast would keep one core per rank busy.
+    new_origin: Origin | None = world.comm.bcast(Meeting(world.comm).together(wait))
+    return None if new_origin is None else (new_origin, attach_columns(world, new_origin, {}))
 
 
 def _file_state(path: str) -> tuple[int, int]:

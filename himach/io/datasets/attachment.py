@@ -21,6 +21,7 @@ from himach.io.trajectories.index.timeline import Timeline
 from himach.io.trajectories.index.xdr_index import (
     Content,
     XdrIndex,
+    are_packed,
     load_indexes,
     load_times,
     pack_indexes,
@@ -81,8 +82,7 @@ def attach_origin(
 def _attach_index(dataset: Dataset, origin: Origin) -> None:
     """Attach the indexes of files and the times of frames unless they are attached already."""
     indexes = {file.path: file.index for file, _ in origin.files() if isinstance(file, XdrFile)}
-    facts = [index.facts for index in indexes.values()]
-    if indexes and facts != [index.facts for index in load_indexes(_read_content(dataset, INDEX)).values()]:
+    if indexes and not are_packed(_read_content(dataset, INDEX), indexes):
         dataset.attach(INDEX, pack_indexes(indexes))
     times = origin.known_times
     if times is not None and dataset.attachment(TIMES) != (content := pack_times(times)):

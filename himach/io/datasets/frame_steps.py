@@ -27,9 +27,9 @@ from himach.frame import RawFrame, Vectors
 from himach.io.datasets.opening import OpenFrames
 from himach.io.datasets.request import FramesRequest
 from himach.io.datasets.source import Source
+from himach.io.trajectories.shared_index import NodeBytes
 from himach.ranks.collective import run_collectively
-from himach.ranks.communicator import SharedWords, World
-from himach.ranks.shared_arrays import ROUND_BYTES
+from himach.ranks.communicator import World
 from himach.selection import Selected, find_steps, numbers_at
 
 if TYPE_CHECKING:
@@ -218,8 +218,7 @@ class Paths:
             first.positions = np.array(first.positions)
         self._rows: slice | Ints = slice(0, self._n_atoms)
         self._extract(first)
-        self._shared: SharedWords | None = None  # memory of all ranks of the node, with `_stored`
-        self._stored: npt.NDArray[np.void] = np.empty(0, JUMP)
+        self._memory: NodeBytes | None = None
         self._ends: Ints = np.zeros(1, np.int64)
         self._vectors: Doubles = np.empty((0, 3, 3))
         self._at = 0  # step that _moved and _shift belong to
@@ -265,19 +264,12 @@ class Paths:
         self._vectors = np.concatenate([by_position[place][1] for place in range(comm.size)])
         self._ends = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
         bounds = JUMP.itemsize * np.concatenate([[0], np.cumsum([array.sum() for array in lengths])]).astype(np.int64)
-        self._shared = world.share_words(max(1, -(-int(bounds[-1]) // 8)))
-        content = self._shared.words.view(np.uint8)[: bounds[-1]]
+        self._memory = NodeBytes(world, int(bounds[-1]))
+        place = slice(int(bounds[position]), int(bounds[position + 1]))
         if jump_rows:
-            content[bounds[position] : bounds[position + 1]] = np.concatenate(jump_rows).view(np.uint8)
-        world.node.barrier()
-        leaders = world.leaders
-        if leaders is not None and leaders.size > 1:
-            for node, (start, stop) in zip(nodes, pairwise(bounds.tolist()), strict=True):
-                for first in range(start, stop, ROUND_BYTES):
-                    piece = content[first : min(stop, first + ROUND_BYTES)]
-                    piece[:] = np.frombuffer(leaders.bcast(piece.tobytes(), root=node), np.uint8)
-        world.node.barrier()
-        self._stored = content.view(JUMP)
+            self._memory.content[place] = np.concatenate(jump_rows).view(np.uint8)
+        spans = [(int(start), int(stop)) for start, stop in pairwise(bounds)]
+        self._memory.exchange([(node, *span) for node, span in zip(nodes, spans, strict=True) if span[0] < span[1]])
 
     def _count_jumps(self, source: Source, part: range) -> tuple[list[npt.NDArray[np.void]], Doubles]:
         """Return the jumps to each step of `part` from the one before, and the box vectors, (n, 3, 3)."""
@@ -311,9 +303,11 @@ class Paths:
             yield raw
 
     def _go_to(self, step: int) -> None:
+        assert self._memory is not None
+        stored = self._memory.content.view(JUMP)
         forward = step > self._at
         for index in range(self._at + 1, step + 1) if forward else range(self._at, step, -1):
-            chunk = self._stored[self._ends[index] : self._ends[index + 1]]
+            chunk = stored[self._ends[index] : self._ends[index + 1]]
             atoms = chunk["atom"].astype(np.int64)
             _, units = periods_to_shift((atoms, chunk["periods"].astype(np.int64)), self._vectors[index])
             self._moved[atoms] += units if forward else -units
@@ -322,10 +316,8 @@ class Paths:
 
     def close(self) -> None:
         """Free the counts (collective over the node)."""
-        self._stored = np.empty(0, JUMP)
-        if self._shared is not None:
-            self._shared.close()
-        self._shared = None
+        if self._memory is not None:
+            self._memory.close()
 
 
 def _jumps(before: npt.NDArray[np.float32], after: PartialFrame, vectors: Doubles) -> npt.NDArray[np.void]:

@@ -46,6 +46,7 @@ from himach.io.store.store import Dataset, Store, StoreError, StoreNotFoundError
 from himach.io.trajectories.index.xdr_index import XdrIndex
 from himach.io.trajectories.join import FilePart
 from himach.io.trajectories.origin import Origin, open_origin
+from himach.io.trajectories.shared_index import NodeBytes, attach_columns, free, mark_shared, walk_together
 from himach.io.trajectories.urls.byte_file import ask_again, close_mirrors, exists
 from himach.io.trajectories.urls.copies import keep_in
 from himach.io.universe.topology import copy_topology, load_topology
@@ -63,7 +64,7 @@ WHOLE_FILE_RATIO = 4
 OpenStore = tuple[Store | ServedStore | None, int]
 #: Opens the files of a dataset or finds a stand-in, given the candidates in each rank's store (None without a store)
 #: and a function that returns the known indexes.
-Choose = Callable[[Sequence[Sequence[Candidate] | None], Callable[[], Mapping[str, XdrIndex]]], OriginChoice]
+Choose = Callable[[Sequence[Sequence[Candidate] | None], Callable[[], dict[str, XdrIndex]]], OriginChoice]
 
 
 @dataclass
@@ -82,11 +83,12 @@ class OpenDataset:
     generation: bytes = b""
     note: OriginNote | None = None  # state of the origin when opened; None if it is away
     files: OriginFiles | None = None  # a store's files of an absent origin
+    node_memory: Sequence[NodeBytes] = ()  # memory that all ranks of the node share
     origin_stamp: OriginStamp | None = None  # stamp of the origin, on the first rank; None if no cache needed one
     at: float = field(default_factory=time.time)  # `time.time()` at which frames became readable
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "cached": None, "watch": None, "store": None, "files": None}
+        return {**self.__dict__, "cached": None, "watch": None, "store": None, "files": None, "node_memory": ()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -96,7 +98,8 @@ class OpenDataset:
             warn_once(alone().comm, [f"no frames are cached: {reason}"] if reason else [])
 
     def close(self) -> None:
-        """Close the local copies of remote files until the next read."""
+        """Free the node's memory of the origin, whose frames cannot be read afterwards (collective)."""
+        free(self.origin, self.node_memory)
         close_mirrors(self.origin.paths)
 
     def stamp(self, keywords: Mapping[str, Any]) -> OriginStamp:
@@ -245,7 +248,7 @@ def open_dataset(
     candidates = find_together(world, node_store, names)
 
     def choose(
-        by_rank: Sequence[Sequence[Candidate] | None], load_indexes: Callable[[], Mapping[str, XdrIndex]]
+        by_rank: Sequence[Sequence[Candidate] | None], load_indexes: Callable[[], dict[str, XdrIndex]]
     ) -> OriginChoice:
         stored = [candidate for rank_candidates in by_rank for candidate in rank_candidates or ()]
         choice = choose_origin(
@@ -259,7 +262,7 @@ def open_dataset(
         )
         return reopen_origin(choice, request.keywords, stored, load_indexes) if reads_files else choice
 
-    choice, holder = choose_together(world, node_store, candidates, choose)
+    choice, holder, memory = choose_together(world, node_store, candidates, request.trajectories, choose)
     origin, files = choice.origin, None
     watch = None if origin is None or choice.note is None else watch_origin(world, origin, choice.note)
     cached = _open_cached(world, node_store, choice, candidates or [], quota, request.topology)
@@ -269,7 +272,7 @@ def open_dataset(
     else:
         origin, frames, files = offline_origin(world, request, node_store, choice, holder, cached)
     opened = OpenDataset(origin, frames, cached, quota, watch, choice.is_pushed, node_store, request.cache, at=ready)
-    opened.note, opened.files, opened.origin_stamp = choice.note, files, choice.stamp
+    opened.note, opened.files, opened.node_memory, opened.origin_stamp = choice.note, files, memory, choice.stamp
     if cached is not None:
         opened.name, opened.generation = cached.name, cached.generation
     return opened
@@ -309,26 +312,31 @@ def find_together(world: World, store: Store | ServedStore | None, names: Sequen
 
 
 def choose_together(
-    world: World, store: Store | ServedStore | None, stored: Sequence[Candidate] | None, choose: Choose
-) -> tuple[OriginChoice, int]:
-    """Choose the origin on the first rank and send it to all, its index once to each node (collective)."""
+    world: World,
+    store: Store | ServedStore | None,
+    stored: Sequence[Candidate] | None,
+    paths: Sequence[os.PathLike[str]],
+    choose: Choose,
+) -> tuple[OriginChoice, int, Sequence[NodeBytes]]:
+    """Choose the origin on the first rank and send it to all (collective)."""
 
     @cache
     def stored_indexes() -> Mapping[str, XdrIndex]:
         return {} if store is None else read_indexes(store, [(item.name, item.generation) for item in stored or ()])
 
     by_rank = world.comm.gather(stored)
+    walked, memory = walk_together(world, paths, stored_indexes)
 
     def choose_first() -> tuple[OriginChoice, int]:
-        choice = choose(by_rank, stored_indexes)
+        choice = choose(by_rank, lambda: {**stored_indexes(), **walked})
+        if choice.origin is not None and len(by_rank) > 1:  # else it is not sent
+            mark_shared(choice.origin)
         holders = (rank for rank, group in enumerate(by_rank) for item in group or () if item is choice.candidate)
         return choice, next(holders, 0)
 
-    if world.comm.size == 1:
-        return on_first_rank(world.comm, choose_first)
-    shared = on_first_rank(world.comm, lambda: SharedObject(choose_first()))
-    chosen: tuple[OriginChoice, int] = share_object(world, shared).copy()
-    return chosen
+    choice, holder = on_first_rank(world.comm, choose_first, share=True)
+    shared = [] if choice.origin is None else attach_columns(world, choice.origin, walked)
+    return choice, holder, [*memory, *shared]
 
 
 def watch_origin(world: World, origin: Origin, note: OriginNote) -> OriginWatch:

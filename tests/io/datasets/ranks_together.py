@@ -1,4 +1,4 @@
-"""Ranks share the index of a long trajectory: that of one walk, once a node."""
+"""Ranks walk over a trajectory together, and share what they found: as one walk, once a node."""
 
 import tempfile
 from pathlib import Path
@@ -9,11 +9,12 @@ from support.cache_data import only_dataset
 from support.io_samples import make
 
 import himach
-from himach.io.trajectories.index import walk, xdr_index
+from himach.io.trajectories import shared_index
+from himach.io.trajectories.index import xdr_index
 from himach.io.trajectories.index.walk import read_index
 from himach.io.trajectories.index.xdr_index import load_indexes
 from himach.io.trajectories.origin import Origin, open_origin
-from himach.ranks import shared_arrays
+from himach.io.trajectories.shared_index import attach_columns, free, mark_shared, walk_together
 from himach.ranks.collective import on_first_rank
 from himach.ranks.mpi import connect
 from himach.ranks.shared_arrays import SharedObject, share_object
@@ -26,8 +27,9 @@ def world(request, monkeypatch):
     first = connect()
     names = {"one node": "node", "apart": f"node{first.comm.rank}", "two nodes": f"node{first.comm.rank % 2}"}
     monkeypatch.setenv("HIMACH_NODE", names[request.param])
-    monkeypatch.setattr(walk, "PART_BYTES", 1000)
-    monkeypatch.setattr(shared_arrays, "ROUND_BYTES", 100)
+    monkeypatch.setattr(shared_index, "PART_BYTES", 1000)
+    monkeypatch.setattr(shared_index, "ROUND_BYTES", 100)
+    monkeypatch.setattr(shared_index, "SMALL_INDEX_BYTES", 0)
     return connect()
 
 
@@ -45,10 +47,16 @@ def written(world, path: Path) -> Path:
     return path
 
 
-def opened(world, path: Path, indexes=None) -> Origin:
+def opened(world, path: Path, walked):
     """Open an origin on the first rank, and have it on all."""
-    shared = on_first_rank(world.comm, lambda: SharedObject(open_origin([path], indexes=indexes)))
-    return share_object(world, shared).copy()
+
+    def first() -> Origin:
+        origin = open_origin([path], indexes=walked)
+        mark_shared(origin)
+        return origin
+
+    origin = on_first_rank(world.comm, first, share=True)
+    return origin, attach_columns(world, origin, walked)
 
 
 def check(world, origin, path: Path) -> None:
@@ -64,26 +72,68 @@ def check(world, origin, path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.xtc", "a.trr"])
-def test_a_node_holds_it_once(world, folder, name):
+def test_all_ranks_walk_and_a_node_holds_it_once(world, folder, name):
     path = written(world, folder / name)
-    origin = opened(world, path)
-    if world.node.size > 1:
-        columns = origin.files()[0][0].index.columns
-        assert len(set(world.node.allgather(inode(columns.ctypes.data)))) == 1
+    walked, held = walk_together(world, [path], dict)
+    assert len(walked) == len(held) == (world.comm.size > 1)
+    origin, more = opened(world, path, walked)
+    assert not more
+    if world.node.size > 1:  # what one rank writes there, the others see
+        index = origin.files()[0][0].index
+        fields = index.columns["fields"]
+        world.node.barrier()
+        if world.node.rank == 0:
+            fields[0] ^= 16
+        world.node.barrier()
+        assert fields[0] & 16
+        world.node.barrier()
+        if world.node.rank == 0:
+            fields[0] ^= 16
+        world.node.barrier()
     check(world, origin, path)
+    free(origin, held)
+
+
+def test_an_index_of_the_first_rank_comes_to_all_nodes(world, folder):
+    path = written(world, folder / "a.xtc")
+    origin, held = opened(world, path, {})
+    assert len(held) == (world.comm.size > 1)
+    check(world, origin, path)
+    free(origin, held)
 
 
 def test_an_index_that_is_removed_from_its_store_meanwhile(world, folder, monkeypatch):
     path = written(world, folder / "a.xtc")
     monkeypatch.setattr(xdr_index, "SMALL_BYTES", 0)
 
-    known = None
-    if world.comm.rank == 0:
+    def first() -> Origin:
         stored = folder / "x-index"
         stored.write_bytes(b"".join(xdr_index.pack_indexes({str(path): read_index(str(path), "XTC")})))
         known = load_indexes(str(stored))
         stored.unlink()
-    check(world, opened(world, path, known), path)
+        origin = open_origin([path], indexes=known)
+        assert origin.files()[0][0].index is known[str(path)]
+        mark_shared(origin)
+        return origin
+
+    origin = on_first_rank(world.comm, first, share=True)
+    held = attach_columns(world, origin, {})
+    check(world, origin, path)
+    free(origin, held)
+
+
+def test_what_is_damaged_or_short_is_left_to_the_first_rank(world, folder):
+    path = written(world, folder / "a.xtc")
+    world.comm.barrier()
+    if world.comm.rank == 0:
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2 :] = bytes(len(content) - len(content) // 2)
+        path.write_bytes(content)
+        (folder / "short.xtc").write_bytes(bytes(content[:999]))
+        (folder / "text.xtc").write_bytes(b"text" * 10_000)
+    world.comm.barrier()
+    names = ["a.xtc", "short.xtc", "text.xtc", "none.xtc"]
+    assert walk_together(world, [folder / name for name in names], dict)[0].keys() <= {str(path)}
 
 
 class Sum(himach.Analysis):

@@ -1,10 +1,10 @@
-"""Walks over headers of XTC and TRR files: `read_index()`, and `extend_index()` for a file that has grown.
+"""Walks over headers of XTC and TRR files, of a whole one or of a part: `read_index()`, `walk_part()`, `join_parts()`.
 
-A walk decodes no coordinates. Threads walk over parts of a long file. In a part that starts in the middle of a file, a
-thread searches for a frame's first bytes that begin a chain of headers, each at the end of the frame before.
-Coordinates may look like that, too, so parts make an index only if each ends where the next one begins: the result then
-equals that of one walk from the first byte. Otherwise one walk decides. A file that ends within its last frame is
-reported as cut; an invalid header with frames after it is an error that names frame and byte.
+A walk decodes no coordinates. In a part that starts in the middle of a file, it searches for a frame's first bytes that
+begin a chain of headers, each at the end of the frame before. Coordinates may look like that, too, so parts make an
+index only if each ends where the next one begins: the result then equals that of one walk from the first byte. A file
+that ends within its last frame is reported as cut; an invalid header with frames after it is an error that names frame
+and byte.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ import itertools
 import re
 import struct
 from array import array
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,8 +33,6 @@ from himach.io.trajectories.xdr_header import (
     parse_xtc,
 )
 
-#: Least bytes of a part of a file, and most parts that threads walk over at a time.
-PART_BYTES, MOST_PARTS = 16 << 20, 8
 #: Length of the chain of headers that proves a frame's start.
 CHAINED_HEADERS = 16
 #: Headers of an index to check before frames are added to it.
@@ -56,9 +52,6 @@ class WalkResult(NamedTuple):
     n_atoms: int
 
 
-Walk = tuple[WalkResult, Columns]
-
-
 def _parser(kind: str) -> Parse:
     return parse_xtc if kind == "XTC" else parse_trr
 
@@ -73,13 +66,8 @@ def read_index(path: str, kind: str) -> XdrIndex:
             raise TrajectoryError(f"{path} is no {kind} file: it does not begin with a frame's header") from None
         except ShortError:
             pass
-        streams = file.mirror is not None and file.mirror.reads_most  # the link is busy with one thread
-        n_parts = 1 if streams else min(MOST_PARTS, size // PART_BYTES)
-        walk = _walk_in_parts(file, path, kind, size, n_parts) if n_parts > 1 else None
-        if walk is None:
-            walk = _walk(file, kind, 0, 0, size, size)
-            _refuse_damage(path, kind, file, walk[0])
-        result, columns = walk
+        result, columns = _walk(file, kind, 0, 0, size, size)
+        _refuse_damage(path, kind, file, result)
     if not result.n_frames:
         raise NoFrameError(f"{path} holds no whole {kind} frame; it was cut off while its first frame was written")
     return XdrIndex(path, kind, result.n_atoms, columns, first_back(columns), result.end < size, size, changed)
@@ -91,36 +79,35 @@ def first_back(columns: Columns) -> int:
     return -1 if back is None else back
 
 
-def _walk_in_parts(file: ByteFile, path: str, kind: str, size: int, n_parts: int) -> Walk | None:
-    """Walk over parts of a file at a time; return None if they do not fit together."""
-    with ThreadPoolExecutor(n_parts) as pool:
-        walks = list(pool.map(partial(_walk_part, path, kind, size, n_parts), range(n_parts)))
-    parts = [result for result, _ in walks if result.n_frames]
-    if not parts or parts[0].start != 0 or any(part.n_atoms != parts[0].n_atoms for part in parts):
-        return None
-    if any(part.end != following.start for part, following in itertools.pairwise(parts)):
-        return None
-    columns = np.concatenate([rows[:-1] for _, rows in walks] + [np.zeros(1, COLUMNS)])
-    columns["offset"][-1] = parts[-1].end
-    result = parts[-1]._replace(n_frames=len(columns) - 1, start=0)
-    try:
-        _refuse_damage(path, kind, file, result)
-    except TrajectoryError:
-        return None
-    return result, columns
-
-
-def _walk_part(path: str, kind: str, size: int, n_parts: int, number: int) -> Walk:
-    """Walk over the frames that begin in a part of a file of `size` bytes."""
-    start, until = (size * bound // n_parts // 4 * 4 if bound < n_parts else size for bound in (number, number + 1))
+def walk_part(path: str, kind: str, size: int, part: int, parts: int) -> tuple[WalkResult, Columns]:
+    """Walk over the frames that begin in part number `part` of `parts` of a file of `size` bytes."""
+    start, until = (size * bound // parts // 4 * 4 if bound < parts else size for bound in (part, part + 1))
     with ByteFile(path) as file:
         try:
             first = _parser(kind)(file.pread(HEADER_BYTES, 0))
+            n_atoms = first.n_atoms
+            chunk_bytes = _CHUNK if file.mirror is None else min(_CHUNK, first.size)
+            chain_start = start if part == 0 else _find_chain(file, kind, n_atoms, start, until, size, chunk_bytes)
+            return _walk(file, kind, n_atoms, until if chain_start is None else chain_start, until, size)
         except (BadHeaderError, ShortError):
             return _walk(file, kind, 0, until, until, size)
-        chunk_bytes = _CHUNK if file.mirror is None else min(_CHUNK, first.size)
-        chain = 0 if number == 0 else _find_chain(file, kind, first.n_atoms, start, until, size, chunk_bytes)
-        return _walk(file, kind, first.n_atoms, until if chain is None else chain, until, size)
+
+
+def join_parts(
+    path: str, kind: str, size: int, changed: int, parts: Sequence[WalkResult], columns: Columns
+) -> XdrIndex | None:  # fmt: skip
+    """Return the index of joined parts, with `columns` of all; None if they do not fit together."""
+    filled = [part for part in parts if part.n_frames]
+    if not filled or filled[0].start != 0 or any(part.n_atoms != filled[0].n_atoms for part in filled):
+        return None
+    if any(part.end != following.start for part, following in itertools.pairwise(filled)):
+        return None
+    try:
+        with ByteFile(path) as file:
+            _refuse_damage(path, kind, file, filled[-1])
+    except TrajectoryError:
+        return None
+    return XdrIndex(path, kind, filled[0].n_atoms, columns, first_back(columns), filled[-1].end < size, size, changed)
 
 
 def extend_index(index: XdrIndex) -> XdrIndex | None:
@@ -160,7 +147,7 @@ def _fits(index: XdrIndex, file: ByteFile) -> bool:
     return True
 
 
-def _walk(file: ByteFile, kind: str, n_atoms: int, start: int, until: int, size: int) -> Walk:
+def _walk(file: ByteFile, kind: str, n_atoms: int, start: int, until: int, size: int) -> tuple[WalkResult, Columns]:
     """Walk over the whole frames that begin from `start` on and before `until`."""
     parse = _parser(kind)
     offsets, times, fields = array("q"), array("d"), array("B")

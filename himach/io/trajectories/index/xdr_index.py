@@ -27,6 +27,7 @@ from himach.io.trajectories.xtc import crc32c
 #: A row per frame: its offset in the file, its time (ps), and its fields, bits of `himach.io.trajectories.xdr_header`.
 COLUMNS = np.dtype([("offset", "<i8"), ("time", "<f8"), ("fields", "<i8")])
 Columns = npt.NDArray[np.void]
+NO_COLUMNS: Columns = np.empty(0, COLUMNS)
 
 
 @dataclass
@@ -41,9 +42,13 @@ class XdrIndex:
     cut: bool  # whether bytes of an incomplete frame follow the last whole one
     size: int
     changed: int
+    is_shared: bool = False
 
     def __post_init__(self) -> None:
         self.n_frames = len(self.columns) - 1
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "columns": NO_COLUMNS if self.is_shared else np.array(self.columns)}
 
     def is_current(self) -> bool:
         """Return whether the file exists and is unchanged, by its size and time."""
@@ -119,7 +124,14 @@ Content = str | bytes
 
 def pack_indexes(indexes: Mapping[str, XdrIndex]) -> Parts:
     """Return indexes, by the paths of their files, as bytes to write one after the other."""
-    return _pack([index.columns for index in indexes.values()], COLUMNS, [index.facts for index in indexes.values()])
+    columns = [index.columns[: index.n_frames + 1] for index in indexes.values()]
+    return _pack(columns, COLUMNS, [index.facts for index in indexes.values()])
+
+
+def are_packed(content: Content | None, indexes: Mapping[str, XdrIndex]) -> bool:
+    """Return whether content has these indexes, judged by its facts."""
+    unpacked = _unpack(content, COLUMNS)
+    return unpacked is not None and unpacked[1] == [[*index.facts] for index in indexes.values()]
 
 
 def load_indexes(content: Content | None) -> dict[str, XdrIndex]:
