@@ -1,17 +1,13 @@
-/* Opening the table of a segment, and what is dead in it; see frame_table.h. */
+/* The table of a segment: writing, opening and asking it; see frame_table.h. */
 #include "segments/frame_table.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "base/bytes.h"
 #include "base/crc32c.h"
 #include "base/io.h"
 #include "base/memory.h"
-
-/* --- Opening ----------------------------------------------------------------------------------------------------- */
 
 void sealed_name(const segment *s, char name[SEGMENT_NAME]) {
     memcpy(name, s->name, SEGMENT_NAME);
@@ -19,193 +15,298 @@ void sealed_name(const segment *s, char name[SEGMENT_NAME]) {
     memcpy(dot == NULL ? name : dot, ".tab", 5);
 }
 
-/* The bytes of runs and tombstones; 0: the file, of `size` bytes, has no room for so many. */
-static uint64_t directory_bytes(const table_facts *f, uint64_t size) {
-    uint64_t most = size / TOMBSTONE_ENTRY_BYTES;
-    if (f->n_runs > most || f->n_tombstones > most || (uint64_t)f->n_pages * TABLE_PAGE != size ||
-        (f->frames == 0) != (f->n_runs == 0)) {
-        return 0;
+static uint64_t count_blocks(uint64_t frames) {
+    return (frames + BLOCK_FRAMES - 1) / BLOCK_FRAMES;
+}
+
+static size_t count_places(uint64_t frames, size_t block) {
+    uint64_t left = frames - (uint64_t)block * BLOCK_FRAMES;
+    return left < BLOCK_FRAMES ? (size_t)left : BLOCK_FRAMES;
+}
+
+static size_t block_bytes(size_t n) {
+    return n * FRAME_BYTES + sizeof(uint32_t);
+}
+
+/* Where a block begins in the file; that behind the last: where the file ends. */
+static uint64_t block_at(uint64_t frames, uint64_t n_tombstones, uint64_t block) {
+    uint64_t before = block * BLOCK_FRAMES < frames ? block * BLOCK_FRAMES : frames;
+    return TABLE_HEAD_BYTES + count_blocks(frames) * BLOCK_BYTES + n_tombstones * TOMBSTONE_ENTRY_BYTES +
+           before * FRAME_BYTES + block * sizeof(uint32_t);
+}
+
+uint64_t sealed_bytes(const findings *found) {
+    return block_at(found->n_places, found->n_tombstones, count_blocks(found->n_places));
+}
+
+/* The checksum of what is read when a table is opened. */
+static uint32_t checksum(const table_facts *f, const table_block *blocks, const tombstone *tombstones) {
+    uint32_t crc = bodhi_crc32c(0, &f->zero, sizeof *f - offsetof(table_facts, zero));
+    crc = bodhi_crc32c(crc, blocks, (size_t)count_blocks(f->frames) * sizeof *blocks);
+    return bodhi_crc32c(crc, tombstones, (size_t)f->n_tombstones * sizeof *tombstones);
+}
+
+/* --- Writing ----------------------------------------------------------------------------------------------------- */
+
+/* Sort, and keep the later of those that are there twice: it was written because the earlier had been lost. */
+static void arrange(findings *found) {
+    place *places = found->places;
+    size_t kept = 0;
+    places_sort(places, found->n_places);
+    for (size_t i = 0; i < found->n_places; i++) {
+        kept -= kept > 0 && places[kept - 1].number == places[i].number;
+        places[kept++] = places[i];
     }
-    uint64_t bytes = f->n_runs * RUN_BYTES + f->n_tombstones * TOMBSTONE_ENTRY_BYTES;
-    return TABLE_HEAD_BYTES + bytes <= size ? bytes : 0;
+    found->n_places = kept;
 }
 
-static bool run_is_sound(const sealed *t, const table_run *r) {
-    uint64_t others = (uint64_t)r->count - 1;
-    bool paged = r->offset > 0 && r->offset < t->n_pages && r->count <= PLACES_IN_PAGE;
-    return r->count > 0 && r->first <= t->high && (r->step == 0 || others <= (t->high - r->first) / r->step) &&
-           (r->stride == 0 ? paged : r->step > 0 && others <= (UINT32_MAX - r->offset) / r->stride);
+static table_block put_block(const place *places, size_t n, unsigned char *out) {
+    uint32_t *numbers = (uint32_t *)(void *)out;
+    table_entry *entries = (table_entry *)(void *)(numbers + n + 1);
+    uint32_t step = n == 1 ? 1 : (uint32_t)(places[1].number - places[0].number);
+    for (size_t i = 0; i < n; i++) {
+        const place *p = &places[i];
+        numbers[i] = (uint32_t)(p->number - places[0].number);
+        step = numbers[i] == i * (uint64_t)step ? step : 0;
+        entries[i] = (table_entry){.offset = p->offset, .length = p->length, .head = p->head, .fields = p->fields};
+    }
+    numbers[n] = bodhi_crc32c(0, entries, n * sizeof *entries);
+    return (table_block){places->number, step, bodhi_crc32c(0, numbers, (n + 1) * sizeof *numbers)};
 }
 
-/* What the checksum cannot tell: whether the directory makes sense. */
-static bool is_sound(const sealed *t) {
-    uint64_t frames = 0;
-    uint64_t above = 0; /* all frames so far are below it */
-    for (size_t i = 0; i < t->n_runs; i++) {
-        const table_run *r = &t->runs[i];
-        if (!run_is_sound(t, r) || r->first < above) {
+/* False: a block has numbers too far apart. */
+static bool lay_out(unsigned char *out, const segment *s, const findings *found, table_facts *facts) {
+    table_block *blocks = (table_block *)(void *)(out + TABLE_HEAD_BYTES);
+    for (size_t i = 0; i < count_blocks(facts->frames); i++) {
+        const place *places = found->places + i * BLOCK_FRAMES;
+        size_t n = count_places(facts->frames, i);
+        if (places[n - 1].number - places[0].number > UINT32_MAX) {
             return false;
         }
-        frames += r->count;
-        above = r->first + (uint64_t)(r->count - 1) * r->step + 1;
+        blocks[i] = put_block(places, n, out + block_at(facts->frames, facts->n_tombstones, i));
     }
-    return frames == t->frames && t->high <= INT64_MAX;
-}
-
-static bool take_tombstones(const table_facts *f, const unsigned char *at, findings *found) {
-    size_t n = found->n_tombstones + f->n_tombstones;
-    if (!ARRAY_FIT(found->tombstones, found->tombstone_capacity, n)) {
-        return false;
+    if (found->n_tombstones > 0) {
+        memcpy(blocks + count_blocks(facts->frames), found->tombstones, found->n_tombstones * sizeof(tombstone));
     }
-    if (f->n_tombstones > 0) {
-        memcpy(found->tombstones + found->n_tombstones, at, f->n_tombstones * sizeof *found->tombstones);
-    }
-    found->n_tombstones = n;
+    facts->crc = checksum(facts, blocks, found->tombstones);
+    write_file_header(out, MAGIC_TABLE, &s->key, s->kind);
+    memcpy(out + SEGMENT_HEADER_BYTES, facts, sizeof *facts);
     return true;
 }
 
-static sealed *new_sealed(const segment *s, uint32_t ordinal, const table_facts *f) {
+bool sealed_write(int directory, const segment *s, findings *found) {
+    char name[SEGMENT_NAME];
+    arrange(found);
+    size_t size = (size_t)sealed_bytes(found);
+    unsigned char *out = found->n_places == 0 ? NULL : malloc(size);
+    if (out == NULL) {
+        return false;
+    }
+    table_facts facts = {.covered = s->covered,
+                         .index_at = s->index_at,
+                         .index_inode = s->index_inode,
+                         .frames = found->n_places,
+                         .high = found->places[found->n_places - 1].number,
+                         .n_tombstones = found->n_tombstones};
+    sealed_name(s, name);
+    bool written = lay_out(out, s, found, &facts) && io_write_file(directory, name, out, size, FILE_UNSYNCED);
+    free(out);
+    return written;
+}
+
+/* --- Opening ----------------------------------------------------------------------------------------------------- */
+
+static bool read_all(int fd, void *out, size_t size, uint64_t at) {
+    return io_read(fd, out, size, at, READ_ANY) == (ssize_t)size;
+}
+
+static bool read_facts(int fd, const segment *s, table_facts *f) {
+    unsigned char head[TABLE_HEAD_BYTES];
+    unsigned version;
+    bool right = read_all(fd, head, sizeof head, 0) &&
+                 parse_file_header(head, SEGMENT_HEADER_BYTES, MAGIC_TABLE, &s->key, s->kind, &version) == PARSED;
+    memcpy(f, head + SEGMENT_HEADER_BYTES, sizeof *f);
+    return right;
+}
+
+/* Whether the facts fit a file of so many bytes, and a segment of `size`. */
+static bool do_fit(const table_facts *f, uint64_t bytes, uint64_t size) {
+    return f->covered <= size && f->covered >= SEGMENT_HEADER_BYTES && f->high <= INT64_MAX && f->frames > 0 &&
+           f->frames <= bytes / FRAME_BYTES && f->n_tombstones <= bytes / TOMBSTONE_ENTRY_BYTES &&
+           bytes == block_at(f->frames, f->n_tombstones, count_blocks(f->frames));
+}
+
+static bool load_blocks(sealed *t, int fd, const segment *s, uint64_t size, findings *found) {
+    struct stat status;
+    table_facts *f = &t->facts;
+    size_t n = found->n_tombstones;
+    if (bodhi_io.fstat(fd, &status) != 0 || !read_facts(fd, s, f) || !do_fit(f, (uint64_t)status.st_size, size)) {
+        return false;
+    }
+    t->n_blocks = (size_t)count_blocks(f->frames);
+    size_t bytes = t->n_blocks * sizeof *t->blocks;
+    size_t dead = (size_t)f->n_tombstones * sizeof *found->tombstones;
+    t->blocks = malloc(bytes);
+    if (t->blocks == NULL || !ARRAY_GROW(found->tombstones, found->tombstone_capacity, n + f->n_tombstones + 1) ||
+        !read_all(fd, t->blocks, bytes, TABLE_HEAD_BYTES) ||
+        !read_all(fd, found->tombstones + n, dead, TABLE_HEAD_BYTES + bytes) ||
+        (checksum(f, t->blocks, found->tombstones + n) != f->crc && !bodhi_bypass_checksums)) {
+        return false;
+    }
+    found->n_tombstones += f->n_tombstones;
+    return true;
+}
+
+sealed *sealed_open(int directory, const segment *s, uint32_t ordinal, uint64_t size, findings *found) {
     sealed *t = calloc(1, sizeof *t);
     if (t == NULL) {
         return NULL;
     }
-    *t = (sealed){.key = s->key,
-                  .ordinal = ordinal,
-                  .stamp = f->stamp,
-                  .covered = f->covered,
-                  .index_at = f->index_at,
-                  .index_inode = f->index_inode,
-                  .frames = f->frames,
-                  .low = f->low,
-                  .high = f->high,
-                  .n_runs = f->n_runs,
-                  .n_pages = f->n_pages,
-                  .runs = malloc((f->n_runs + 1) * sizeof(table_run))};
+    t->ordinal = ordinal;
+    t->any_torn = &t->torn;
     sealed_name(s, t->name);
-    if (t->runs == NULL) {
+    int fd = io_open(directory, t->name, O_RDONLY);
+    if (fd < 0 || !load_blocks(t, fd, s, size, found)) {
         sealed_close(t);
-        return NULL;
+        t = NULL;
     }
-    return t;
-}
-
-/* Make a table of the beginning of its file. NULL: it is none. */
-static sealed *parse(const segment *s, uint32_t ordinal, const unsigned char *data, const table_facts *f,
-                     uint64_t directory, findings *found) {
-    const unsigned char *checked = data + SEGMENT_HEADER_BYTES + 4;
-    if (bodhi_crc32c(0, checked, TABLE_FACTS_BYTES - 4 + directory) != f->crc && !bodhi_bypass_checksums) {
-        return NULL;
-    }
-    sealed *t = new_sealed(s, ordinal, f);
-    if (t == NULL) {
-        return NULL;
-    }
-    memcpy(t->runs, data + TABLE_HEAD_BYTES, t->n_runs * sizeof *t->runs);
-    if (!is_sound(t) || !take_tombstones(f, data + TABLE_HEAD_BYTES + t->n_runs * RUN_BYTES, found)) {
-        sealed_close(t);
-        return NULL;
-    }
-    return t;
-}
-
-static bool read_facts(int fd, const segment *s, unsigned char page[TABLE_PAGE], table_facts *f) {
-    unsigned version;
-    bool right = io_read(fd, page, TABLE_PAGE, 0, READ_ANY) == TABLE_PAGE &&
-                 parse_file_header(page, SEGMENT_HEADER_BYTES, MAGIC_TABLE, &s->key, s->kind, &version) == PARSED;
-    if (right) {
-        memcpy(f, page + SEGMENT_HEADER_BYTES, sizeof *f);
-    }
-    return right;
-}
-
-static sealed *open_file(int fd, const segment *s, uint32_t ordinal, uint64_t size, findings *found) {
-    unsigned char page[TABLE_PAGE];
-    table_facts f;
-    struct stat status;
-    if (bodhi_io.fstat(fd, &status) != 0 || !read_facts(fd, s, page, &f)) {
-        return NULL;
-    }
-    uint64_t directory = directory_bytes(&f, (uint64_t)status.st_size);
-    if (f.covered > size || f.covered < SEGMENT_HEADER_BYTES || (directory == 0 && f.frames > 0)) {
-        return NULL;
-    }
-    if (TABLE_HEAD_BYTES + directory <= sizeof page) {
-        return parse(s, ordinal, page, &f, directory, found);
-    }
-    size_t wanted = TABLE_HEAD_BYTES + (size_t)directory;
-    unsigned char *data = malloc(wanted);
-    sealed *t = data != NULL && io_read(fd, data, wanted, 0, READ_ANY) == (ssize_t)wanted &&
-                        memcmp(data, page, TABLE_HEAD_BYTES) == 0
-                    ? parse(s, ordinal, data, &f, directory, found)
-                    : NULL;
-    free(data);
-    return t;
-}
-
-sealed *sealed_open(int directory, const segment *s, uint32_t ordinal, uint64_t size, findings *found) {
-    char name[SEGMENT_NAME];
-    sealed_name(s, name);
-    int fd = io_open(directory, name, O_RDONLY);
-    if (fd < 0) {
-        return NULL;
-    }
-    sealed *t = open_file(fd, s, ordinal, size, found);
     io_drop(fd);
     return t;
 }
 
+void sealed_close(sealed *t) {
+    if (t != NULL) {
+        free(t->blocks);
+        free(t->places);
+        free(t->dead);
+        free(t);
+    }
+}
+
 void sealed_unlink_stale(int directory, const segment *s, uint64_t size) {
-    unsigned char page[TABLE_PAGE];
     char name[SEGMENT_NAME];
     table_facts f;
     sealed_name(s, name);
     int fd = io_open(directory, name, O_RDONLY);
-    if (fd >= 0) {
-        if (read_facts(fd, s, page, &f) && f.covered > size) {
-            (void)bodhi_io.unlinkat(directory, name, 0);
-        }
-        io_drop(fd);
+    if (fd >= 0 && read_facts(fd, s, &f) && f.covered > size) {
+        (void)bodhi_io.unlinkat(directory, name, 0);
     }
-}
-
-void sealed_close(sealed *t) {
-    if (t == NULL) {
-        return;
-    }
-    free(t->runs);
-    free(t->dead);
-    free(t->page_bytes);
-    free(t);
+    io_drop(fd);
 }
 
 uint64_t sealed_memory(const sealed *t) {
-    return sizeof *t + t->n_runs * sizeof *t->runs + t->dead_capacity * sizeof *t->dead +
-           (t->page_bytes != NULL ? TABLE_PAGE : 0);
+    return sizeof *t + t->n_blocks * sizeof *t->blocks + t->dead_capacity * sizeof *t->dead +
+           (t->places == NULL ? 0 : BLOCK_FRAMES * sizeof *t->places);
 }
 
 /* --- The dead ---------------------------------------------------------------------------------------------------- */
 
-size_t sealed_dead_from(const sealed *t, uint64_t number) {
+/* The first of the dead that is not below `number`, by its place among them. */
+static size_t dead_from(const sealed *t, uint64_t number) {
     size_t low;
-    ARRAY_SEARCH(low, t->n_dead, i, t->dead[i] / 2 < number);
+    ARRAY_SEARCH(low, t->n_dead, i, t->dead[i] < number);
     return low;
 }
 
-bool sealed_is_dead(const sealed *t, uint64_t number) {
-    size_t at = sealed_dead_from(t, number);
-    return at < t->n_dead && t->dead[at] / 2 == number;
-}
-
-bool sealed_kill(sealed *t, uint64_t number, bool passed_over) {
-    size_t at = sealed_dead_from(t, number);
-    if (at < t->n_dead && t->dead[at] / 2 == number) {
+bool sealed_kill(sealed *t, uint64_t number) {
+    size_t at = dead_from(t, number);
+    if (at < t->n_dead && t->dead[at] == number) {
         return true;
     }
     if (!ARRAY_GROW(t->dead, t->dead_capacity, t->n_dead + 1)) {
         return false;
     }
     memmove(t->dead + at + 1, t->dead + at, (t->n_dead - at) * sizeof *t->dead);
-    t->dead[at] = 2 * number + passed_over;
+    t->dead[at] = number;
     t->n_dead++;
+    t->loaded = 0; /* the place is to say so */
     return true;
+}
+
+/* --- Asking ------------------------------------------------------------------------------------------------------ */
+
+/* Read a block, or (`numbers`) its numbers alone. The file is opened if *fd is -1. */
+static bool read_block(const sealed *t, int directory, int *fd, size_t block, bool numbers, uint32_t *out) {
+    size_t n = count_places(t->facts.frames, block);
+    size_t told = (n + 1) * sizeof *out;
+    *fd = *fd < 0 ? io_open(directory, t->name, O_RDONLY) : *fd;
+    return *fd >= 0 &&
+           read_all(*fd, out, numbers ? told : block_bytes(n),
+                    block_at(t->facts.frames, t->facts.n_tombstones, block)) &&
+           (bodhi_bypass_checksums || (bodhi_crc32c(0, out, told) == t->blocks[block].crc &&
+                                       (numbers || bodhi_crc32c(0, out + n + 1, n * sizeof(table_entry)) == out[n])));
+}
+
+/* Have the places of a block in memory, or (`numbers`) their numbers alone. Returns how many they are; 0: torn. */
+static size_t load_block(sealed *t, int directory, int *fd, size_t block, bool numbers) {
+    uint32_t read[BLOCK_WORDS];
+    const table_block *b = &t->blocks[block];
+    bool even = numbers && b->step > 0;
+    size_t n = count_places(t->facts.frames, block);
+    const table_entry *entries = (const table_entry *)(const void *)(read + n + 1);
+    if (t->loaded == block + 1) {
+        return n;
+    }
+    t->loaded = 0;
+    t->places = t->places == NULL ? calloc(BLOCK_FRAMES, sizeof *t->places) : t->places;
+    if (t->places == NULL || (!even && !read_block(t, directory, fd, block, numbers, read))) {
+        t->torn = *t->any_torn = true;
+        return 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        t->places[i].number = b->first + (even ? (uint64_t)i * b->step : read[i]);
+        t->places[i].dead = false;
+    }
+    for (size_t i = 0; i < n && !numbers; i++) {
+        place *p = &t->places[i];
+        *p = (place){p->number, entries[i].offset, entries[i].length, t->ordinal, entries[i].head, entries[i].fields,
+                     false};
+    }
+    for (size_t i = dead_from(t, b->first); i < t->n_dead && t->dead[i] <= t->places[n - 1].number; i++) {
+        places_from(t->places, n, t->dead[i])->dead = true;
+    }
+    t->loaded = numbers ? 0 : block + 1;
+    return n;
+}
+
+/* The last block that begins at `number` or before it; the first if there is none. */
+static size_t block_with(const sealed *t, uint64_t number) {
+    size_t behind;
+    ARRAY_SEARCH(behind, t->n_blocks, i, t->blocks[i].first <= number);
+    return behind == 0 ? 0 : behind - 1;
+}
+
+const place *sealed_next(sealed *t, int directory, uint64_t number) {
+    int fd = -1;
+    const place *next = NULL;
+    for (size_t i = block_with(t, number); next == NULL && i < t->n_blocks && number <= t->facts.high && !t->torn;
+         i++) {
+        size_t n = load_block(t, directory, &fd, i, false);
+        const place *p = n == 0 ? NULL : places_from(t->places, n, number);
+        next = p == NULL || p == t->places + n || p->number > t->facts.high ? NULL : p;
+    }
+    io_drop(fd);
+    return next;
+}
+
+const place *sealed_find(sealed *t, int directory, uint64_t number) {
+    const place *next = number < t->blocks->first ? NULL : sealed_next(t, directory, number);
+    return next != NULL && next->number == number ? next : NULL;
+}
+
+// NOLINTNEXTLINE(readability-non-const-parameter): marks are written there
+void sealed_mark(sealed *t, int directory, const frame_selection *chosen, uint64_t *words) {
+    int fd = -1;
+    uint64_t high = selection_last(chosen);
+    for (size_t i = block_with(t, chosen->low); !t->torn && i < t->n_blocks && t->blocks[i].first <= high; i++) {
+        const table_block *b = &t->blocks[i];
+        uint64_t end = b->first + count_places(t->facts.frames, i);
+        if (b->step == 1 && dead_from(t, b->first) == dead_from(t, end)) {
+            selection_set(chosen, b->first, end, words);
+        } else {
+            size_t n = load_block(t, directory, &fd, i, true);
+            places_mark(t->places, n, chosen, words);
+        }
+    }
+    io_drop(fd);
 }

@@ -35,7 +35,7 @@ typedef struct {
     uint64_t live;  /* frames in the table */
     sealed *sealed; /* where its frames up to `covered` as it then was lie, but for those in the table; NULL: nowhere
                        else */
-    uint64_t torn;  /* the stamp of a sealed table that was found torn, and is not used any more */
+    uint32_t torn;  /* the checksum of a sealed table that was found torn, and is not used any more */
 } segment;
 
 typedef struct {

@@ -252,15 +252,15 @@ static void check_header(load *l) {
 static void load_sealed(load *l, int directory) {
     segment *s = l->s;
     sealed *t = sealed_open(directory, s, l->ordinal, l->size, l->found);
-    if (t == NULL || t->stamp == s->torn) {
+    if (t == NULL || t->facts.crc == s->torn) {
         l->found->n_tombstones = 0;
         sealed_close(t);
         return;
     }
     s->sealed = t;
-    s->covered = s->index_covered = t->covered;
-    s->index_at = t->index_at;
-    s->index_inode = (ino_t)t->index_inode;
+    s->covered = s->index_covered = t->facts.covered;
+    s->index_at = t->facts.index_at;
+    s->index_inode = (ino_t)t->facts.index_inode;
 }
 
 static void load_open(load *l, int directory, bool writing) {

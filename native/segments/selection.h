@@ -49,4 +49,16 @@ static inline void words_set(uint64_t *words, uint64_t from, uint64_t to) {
     words[last] |= tail;
 }
 
+/* Set the bits of the frames from number `first` up to before `end`. */
+static inline void selection_set(const frame_selection *chosen, uint64_t first, uint64_t end, uint64_t *words) {
+    uint64_t from = selection_turn(chosen, first);
+    uint64_t to = selection_turn(chosen, end);
+    to = to < chosen->count ? to : chosen->count;
+    if (chosen->backwards && from < to) {
+        words_set(words, chosen->count - to, chosen->count - from);
+    } else {
+        words_set(words, from, to);
+    }
+}
+
 #endif

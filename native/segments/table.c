@@ -12,19 +12,22 @@ void table_free(table *t) {
     memset(t, 0, sizeof *t);
 }
 
-static int by_number(const void *a, const void *b) {
+static int by_number_and_offset(const void *a, const void *b) {
     const place *left = a;
     const place *right = b;
-    return left->number < right->number ? -1 : left->number > right->number;
+    if (left->number != right->number) {
+        return left->number < right->number ? -1 : 1;
+    }
+    return left->offset < right->offset ? -1 : left->offset > right->offset;
 }
 
-static bool is_sorted(const place *places, size_t n) {
+void places_sort(place *places, size_t n) {
     for (size_t i = 1; i < n; i++) {
-        if (places[i].number < places[i - 1].number) {
-            return false;
+        if (by_number_and_offset(&places[i - 1], &places[i]) > 0) {
+            qsort(places, n, sizeof *places, by_number_and_offset);
+            return;
         }
     }
-    return true;
 }
 
 /* Room for `n` more. Small tables double; large ones grow by an eighth, so that memory stays near 24 bytes a frame. */
@@ -67,6 +70,10 @@ static size_t lower_bound(const place *places, size_t n, uint64_t number) {
     return low;
 }
 
+place *places_from(place *places, size_t n, uint64_t number) {
+    return places + lower_bound(places, n, number);
+}
+
 static bool add_recent(table *t, const place *places, size_t n) {
     if (t->recent == NULL) {
         t->recent = malloc(TABLE_RECENT * sizeof *t->recent);
@@ -90,9 +97,7 @@ bool table_add(table *t, place *places, size_t n) {
     if (n == 0) {
         return true;
     }
-    if (!is_sorted(places, n)) {
-        qsort(places, n, sizeof *places, by_number);
-    }
+    places_sort(places, n);
     bool behind = t->count == 0 || places[0].number >= t->places[t->count - 1].number;
     if (!behind && n <= 16) {
         return add_recent(t, places, n);
@@ -107,14 +112,14 @@ bool table_add(table *t, place *places, size_t n) {
 place *table_find(const table *t, uint64_t number, size_t *state) {
     size_t copy = 0;
     for (size_t i = lower_bound(t->places, t->count, number); i < t->count && t->places[i].number == number; i++) {
-        if (copy++ >= *state && !t->places[i].dead) {
+        if (copy++ >= *state) {
             *state = copy;
             return t->places + i;
         }
     }
     for (size_t i = lower_bound(t->recent, t->n_recent, number); i < t->n_recent && t->recent[i].number == number;
          i++) {
-        if (copy++ >= *state && !t->recent[i].dead) {
+        if (copy++ >= *state) {
             *state = copy;
             return t->recent + i;
         }
@@ -150,66 +155,35 @@ size_t table_numbers(const table *t, uint64_t from, uint64_t *numbers, size_t ca
 
 void table_forget_segment(table *t, uint32_t segment) {
     for (size_t i = 0; i < t->count; i++) {
-        t->places[i].dead = t->places[i].segment == segment ? PLACE_DROPPED : t->places[i].dead;
+        t->places[i].dead |= t->places[i].segment == segment;
     }
     for (size_t i = 0; i < t->n_recent; i++) {
-        t->recent[i].dead = t->recent[i].segment == segment ? PLACE_DROPPED : t->recent[i].dead;
+        t->recent[i].dead |= t->recent[i].segment == segment;
     }
 }
 
-/* Go through both lists in one order of numbers; NULL at their end. */
-static const place *next_place(const table *t, size_t *i, size_t *j) {
-    bool first = *i < t->count && (*j == t->n_recent || t->places[*i].number <= t->recent[*j].number);
-    return first ? &t->places[(*i)++] : *j < t->n_recent ? &t->recent[(*j)++] : NULL;
-}
-
-bool table_dead(const table *t, uint32_t segment, place **places, size_t *n) {
-    size_t capacity = 0;
-    const place *next;
-    *places = NULL;
-    *n = 0;
-    for (size_t i = 0, j = 0; (next = next_place(t, &i, &j)) != NULL;) {
-        if (next->segment != segment || next->dead == PLACE_LIVING) {
-            continue;
-        }
-        if (!ARRAY_GROW(*places, capacity, *n + 1)) {
-            free(*places);
-            *places = NULL;
-            *n = 0;
-            return false;
-        }
-        (*places)[(*n)++] = *next;
-    }
-    return true;
-}
-
-size_t table_living_in(const table *t, uint32_t segment) {
-    const place *next;
-    size_t living = 0;
-    for (size_t i = 0, j = 0; (next = next_place(t, &i, &j)) != NULL;) {
-        living += next->segment == segment && next->dead == PLACE_LIVING;
-    }
-    return living;
-}
-
-static size_t remove_places(place *places, size_t n, uint32_t segment, uint32_t offset) {
+static size_t remove_places(place *places, size_t n, uint32_t segment, uint32_t offset, size_t *living) {
     size_t kept = 0;
     for (size_t i = 0; i < n; i++) {
+        bool goes = places[i].segment == segment && places[i].offset < offset;
+        *living += goes && !places[i].dead;
         places[kept] = places[i];
-        kept += places[i].segment != segment || places[i].offset >= offset;
+        kept += !goes;
     }
     return kept;
 }
 
-void table_remove(table *t, uint32_t segment, uint32_t offset) {
-    t->n_recent = remove_places(t->recent, t->n_recent, segment, offset);
-    t->count = remove_places(t->places, t->count, segment, offset);
+size_t table_remove(table *t, uint32_t segment, uint32_t offset) {
+    size_t living = 0;
+    t->n_recent = remove_places(t->recent, t->n_recent, segment, offset, &living);
+    t->count = remove_places(t->places, t->count, segment, offset, &living);
     size_t capacity = t->count < 1024 ? 1024 : t->count;
     place *shrunk = t->capacity <= capacity ? NULL : realloc(t->places, capacity * sizeof *shrunk);
     if (shrunk != NULL) {
         t->places = shrunk;
         t->capacity = capacity;
     }
+    return living;
 }
 
 /* --- Bits -------------------------------------------------------------------------------------------------------- */
@@ -247,19 +221,23 @@ static inline void mark_places(const place *places, size_t n, const frame_select
             word = position / 64;
             bits = 0;
         }
-        bits |= (uint64_t)(places[i].dead == PLACE_LIVING) << (position % 64);
+        bits |= (uint64_t)!places[i].dead << (position % 64);
         i++;
     }
     words[word] |= bits;
 }
 
-void table_mark(const table *t, const frame_selection *chosen, uint64_t *words) {
+void places_mark(const place *places, size_t n, const frame_selection *chosen, uint64_t *words) {
     if (chosen->step == 1) {
-        mark_places(t->places, t->count, chosen, 1, words);
+        mark_places(places, n, chosen, 1, words);
     } else {
-        mark_places(t->places, t->count, chosen, chosen->step, words);
+        mark_places(places, n, chosen, chosen->step, words);
     }
-    mark_places(t->recent, t->n_recent, chosen, chosen->step, words);
+}
+
+void table_mark(const table *t, const frame_selection *chosen, uint64_t *words) {
+    places_mark(t->places, t->count, chosen, words);
+    places_mark(t->recent, t->n_recent, chosen, words);
 }
 
 size_t table_memory(const table *t) {

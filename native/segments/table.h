@@ -14,10 +14,17 @@ typedef struct {
     uint32_t segment; /* position in the dataset's list of segments */
     uint16_t head;    /* header and block table; 0xFFFF: that or more */
     uint8_t fields;   /* the low four bits; the high four are the encoding */
-    uint8_t dead;     /* enum place_state; other than 0 it stays in place, passed over */
+    uint8_t dead;     /* 1: dropped, or found damaged by this process; it stays in place, passed over */
 } place;
 
-enum place_state { PLACE_LIVING, PLACE_DROPPED, PLACE_PASSED_OVER /* found damaged by this process */ };
+/* Sort by number, and copies of a frame by offset. */
+void places_sort(place *places, size_t n);
+
+/* The first of `n` sorted places that is not below `number`; `places + n`: there is none. */
+place *places_from(place *places, size_t n, uint64_t number);
+
+/* Set the bits of the living ones. */
+void places_mark(const place *places, size_t n, const frame_selection *chosen, uint64_t *words);
 
 /* Copies of one frame lie side by side. `places` is sorted by number; so is `recent`, a short list of those that came
  * out of order, merged into `places` when it is full. */
@@ -35,8 +42,8 @@ void table_free(table *t);
 /* Add places in any order; they are sorted in place. False if memory is out, and nothing was added. */
 bool table_add(table *t, place *places, size_t n);
 
-/* The next living copy of frame `number`, or NULL; *state is 0 at first and then as the last call left it. Pointers
- * hold until the table is changed. */
+/* The next copy of frame `number`, living or not, or NULL; *state is 0 at first and then as the last call left it.
+ * Pointers hold until the table is changed. */
 place *table_find(const table *t, uint64_t number, size_t *state);
 
 /* Living frame numbers >= `from`, each once, up to `capacity` of them. */
@@ -48,14 +55,8 @@ size_t table_living(const table *t);
 /* Mark all places in `segment` dead. */
 void table_forget_segment(table *t, uint32_t segment);
 
-/* Take away the places in `segment` that lie before `offset`, in units of 64 bytes. */
-void table_remove(table *t, uint32_t segment, uint32_t offset);
-
-/* The dead places in `segment`, sorted by number, to be freed. False: memory is out. */
-bool table_dead(const table *t, uint32_t segment, place **places, size_t *n);
-
-/* Number of living places in `segment`. */
-size_t table_living_in(const table *t, uint32_t segment);
+/* Take away the places in `segment` that lie before `offset`, in units of 64 bytes. Returns how many of them lived. */
+size_t table_remove(table *t, uint32_t segment, uint32_t offset);
 
 /* Set the bits of the living frames. */
 void table_mark(const table *t, const frame_selection *chosen, uint64_t *words);

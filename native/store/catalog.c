@@ -42,6 +42,7 @@ segment *dataset_add(bodhi_dataset *dataset, const segment *made, uint32_t *ordi
     segment *s = malloc(sizeof *s);
     size_t n = dataset->n_segments + 1;
     if (s == NULL || !ARRAY_GROW(dataset->segments, dataset->segment_capacity, n) ||
+        !ARRAY_GROW(dataset->ranges, dataset->range_capacity, n) ||
         !ARRAY_GROW(dataset->by_id, dataset->id_capacity, n)) {
         free(s);
         return NULL;
@@ -51,6 +52,7 @@ segment *dataset_add(bodhi_dataset *dataset, const segment *made, uint32_t *ordi
     memmove(dataset->by_id + at + 1, dataset->by_id + at, (dataset->n_segments - at) * sizeof *dataset->by_id);
     *ordinal = (uint32_t)dataset->n_segments;
     dataset->by_id[at] = *ordinal;
+    dataset->ranges[*ordinal] = (sealed_range){.low = UINT64_MAX, .kind = s->kind};
     dataset->segments[dataset->n_segments++] = s;
     return s;
 }
@@ -65,7 +67,7 @@ static bool apply_tombstone(bodhi_dataset *dataset, unsigned kind, const tombsto
         return false;
     }
     const place copy = {.number = dead->number, .segment = ordinal, .offset = (uint32_t)(dead->offset / UNIT)};
-    return dataset_kill(dataset, kind, &copy, false) == SEALED_FOUND || s->covered > dead->offset;
+    return dataset_kill(dataset, kind, &copy) || s->covered > dead->offset;
 }
 
 /* Apply `n` tombstones of one kind; those that match nothing yet wait. False: memory is out. */
@@ -104,9 +106,11 @@ int dataset_load(bodhi_dataset *dataset, uint32_t ordinal, bool writing) {
     findings found = {0};
     int error = segment_load(dataset->fd, s, ordinal, writing ? LOAD_WRITING : 0, &found);
     const sealed *opened = s->sealed != before.sealed ? s->sealed : NULL;
-    if (error == 0 && table_add(&dataset->tables[s->kind], found.places, found.n_places) &&
-        (opened == NULL || dataset_add_sealed(dataset, ordinal))) {
-        s->live += found.n_places + (opened == NULL ? 0 : opened->frames);
+    if (error == 0 && table_add(&dataset->tables[s->kind], found.places, found.n_places)) {
+        s->live += found.n_places + (opened == NULL ? 0 : opened->facts.frames);
+        if (opened != NULL) {
+            dataset_add_sealed(dataset, ordinal);
+        }
         dataset->scanned += found.scanned;
         dataset->refused_version = found.version != 0 ? found.version : dataset->refused_version;
         (void)apply_tombstones(dataset, s->kind, found.tombstones,
@@ -145,6 +149,7 @@ void dataset_mend(bodhi_dataset *dataset) {
         }
         for (uint32_t i = 0; i < dataset->n_segments; i++) {
             segment *s = dataset->segments[i];
+            s->torn = s->sealed != NULL && s->sealed->torn ? s->sealed->facts.crc : s->torn;
             dataset_remove_sealed(dataset, i);
             s->covered = s->index_covered = SEGMENT_HEADER_BYTES;
             s->index_at = s->looked_at = s->live = 0;

@@ -11,183 +11,158 @@ enum { WINDOW_WORDS = 512 /* that are marked at once */ };
 
 /* --- What was sealed --------------------------------------------------------------------------------------------- */
 
-/* NULL: it was closed. */
-static sealed *of_range(const bodhi_dataset *dataset, unsigned kind, size_t i) {
-    return dataset->segments[dataset->ranges[kind][i].ordinal]->sealed;
+/* The sealed table of segment `i` if it is of this kind and may have frames between `low` and `high`; else NULL. */
+static sealed *table_between(const bodhi_dataset *dataset, unsigned kind, size_t i, uint64_t low, uint64_t high) {
+    const sealed_range *range = &dataset->ranges[i];
+    return range->kind == kind && range->low <= high && range->high >= low ? dataset->segments[i]->sealed : NULL;
 }
 
-bool dataset_add_sealed(bodhi_dataset *dataset, uint32_t ordinal) {
-    const segment *s = dataset->segments[ordinal];
-    size_t n = dataset->n_ranges[s->kind];
-    for (size_t i = 0; i < n; i++) {
-        sealed_range *known = &dataset->ranges[s->kind][i];
-        if (known->ordinal == ordinal) {
-            known->low = s->sealed->low;
-            known->high = s->sealed->high;
-            return true;
-        }
-    }
-    if (!ARRAY_GROW(dataset->ranges[s->kind], dataset->range_capacity[s->kind], n + 1)) {
-        return false;
-    }
-    dataset->ranges[s->kind][n] = (sealed_range){.low = s->sealed->low, .high = s->sealed->high, .ordinal = ordinal};
-    dataset->n_ranges[s->kind] = n + 1;
-    return true;
+void dataset_add_sealed(bodhi_dataset *dataset, uint32_t ordinal) {
+    sealed *t = dataset->segments[ordinal]->sealed;
+    t->any_torn = &dataset->torn;
+    dataset->ranges[ordinal].low = t->blocks->first;
+    dataset->ranges[ordinal].high = t->facts.high;
+    dataset->n_sealed[dataset->ranges[ordinal].kind]++;
 }
 
 void dataset_remove_sealed(bodhi_dataset *dataset, uint32_t ordinal) {
     segment *s = dataset->segments[ordinal];
-    for (size_t i = 0; s->sealed != NULL && i < dataset->n_ranges[s->kind]; i++) {
-        sealed_range *range = &dataset->ranges[s->kind][i];
-        if (range->ordinal == ordinal) { /* it stays in its place, of no frames: cursors point behind it */
-            range->low = UINT64_MAX;
-            range->high = 0;
-        }
-    }
+    dataset->n_sealed[s->kind] -= s->sealed != NULL;
+    dataset->ranges[ordinal] = (sealed_range){.low = UINT64_MAX, .kind = s->kind};
     sealed_close(s->sealed);
     s->sealed = NULL;
 }
 
-/* A page of a segment's sealed table cannot be read: it is not used any more. */
-static void tear(bodhi_dataset *dataset, uint32_t ordinal) {
-    segment *s = dataset->segments[ordinal];
-    s->torn = s->sealed->stamp;
-    dataset->torn = true;
-}
-
-/* Read everything anew without what is torn. Which segments there are is the catalog's, which calls what is here. */
-static void mend(bodhi_dataset *dataset) {
-    if (dataset->torn) {
+/* Where a sealed table was found torn, read everything anew without it. False: none was. Which segments there are is
+ * the catalog's, which calls what is here. */
+static bool mended(bodhi_dataset *dataset) {
+    bool torn = dataset->torn;
+    if (torn) {
         dataset->mend(dataset);
     }
+    return torn;
 }
 
 /* --- Copies ------------------------------------------------------------------------------------------------------ */
 
-/* The next copy among what was sealed. */
-static enum sealed_answer next_sealed(bodhi_dataset *dataset, unsigned kind, uint64_t number, copy_cursor *at,
-                                      place *copy) {
-    for (; at->range < dataset->n_ranges[kind]; at->range++) {
-        const sealed_range *range = &dataset->ranges[kind][at->range];
-        if (number < range->low || number > range->high) {
-            continue;
-        }
-        enum sealed_answer answer = sealed_find(of_range(dataset, kind, at->range), dataset->fd, number, copy);
-        if (answer == SEALED_TORN) {
-            tear(dataset, range->ordinal);
-            return answer;
-        }
-        if (answer == SEALED_FOUND) {
-            at->range++;
-            return answer;
+static const place *next_copy(bodhi_dataset *dataset, unsigned kind, uint64_t number, copy_cursor *at) {
+    const place *copy;
+    while ((copy = table_find(&dataset->tables[kind], number, &at->in_table)) != NULL) {
+        if (!copy->dead) {
+            return copy;
         }
     }
-    return SEALED_ABSENT;
+    while (at->segment < dataset->n_segments) {
+        sealed *t = table_between(dataset, kind, at->segment++, number, number);
+        copy = t == NULL ? NULL : sealed_find(t, dataset->fd, number);
+        if (copy != NULL && !copy->dead) {
+            return copy;
+        }
+    }
+    return NULL;
 }
 
 bool dataset_next_copy(bodhi_dataset *dataset, unsigned kind, uint64_t number, copy_cursor *at, place *copy) {
-    for (;;) {
-        const place *found = table_find(&dataset->tables[kind], number, &at->in_table);
-        if (found != NULL) {
-            *copy = *found;
-            return true;
-        }
-        enum sealed_answer answer = next_sealed(dataset, kind, number, at, copy);
-        if (answer != SEALED_TORN) {
-            return answer == SEALED_FOUND;
-        }
-        mend(dataset);
+    const place *next = next_copy(dataset, kind, number, at);
+    while (mended(dataset)) {
         *at = (copy_cursor){0};
+        next = next_copy(dataset, kind, number, at);
     }
-}
-
-/* The copy where the last one was found: frames that are asked for together lie together. */
-static bool find_near(bodhi_dataset *dataset, unsigned kind, uint64_t number, place *copy) {
-    size_t hint = dataset->hint[kind];
-    if (hint >= dataset->n_ranges[kind] || number < dataset->ranges[kind][hint].low ||
-        number > dataset->ranges[kind][hint].high) {
-        return false;
+    if (next != NULL) {
+        *copy = *next;
     }
-    return sealed_find(of_range(dataset, kind, hint), dataset->fd, number, copy) == SEALED_FOUND;
+    return next != NULL;
 }
 
 int dataset_choose_copy(bodhi_dataset *dataset, uint64_t number, place *copy) {
     for (unsigned kind = BODHI_NATIVE; kind <= BODHI_ALIEN; kind++) {
+        /* First where the last one was found: frames that are asked for together lie together. */
+        size_t hint = dataset->hint[kind];
+        sealed *t = hint < dataset->n_segments ? table_between(dataset, kind, hint, number, number) : NULL;
+        const place *near = t == NULL ? NULL : sealed_find(t, dataset->fd, number);
         copy_cursor at = {0};
-        if (find_near(dataset, kind, number, copy)) {
+        if (near != NULL && !near->dead) {
+            *copy = *near;
             return (int)kind;
         }
         if (dataset_next_copy(dataset, kind, number, &at, copy)) {
-            dataset->hint[kind] = at.range > 0 ? at.range - 1 : 0;
+            dataset->hint[kind] = copy->segment;
             return (int)kind;
         }
     }
     return -1;
 }
 
-enum sealed_answer dataset_kill(bodhi_dataset *dataset, unsigned kind, const place *copy, bool passed_over) {
-    segment *s = dataset->segments[copy->segment];
+/* The copy in memory at a place; NULL: there is none. */
+static place *copy_in_memory(const bodhi_dataset *dataset, unsigned kind, const place *copy) {
     size_t state = 0;
-    place *found;
-    while ((found = table_find(&dataset->tables[kind], copy->number, &state)) != NULL) {
-        if (found->segment == copy->segment && found->offset == copy->offset) {
-            found->dead = passed_over ? PLACE_PASSED_OVER : PLACE_DROPPED;
-            s->live--;
-            return SEALED_FOUND;
-        }
+    place *known;
+    do {
+        known = table_find(&dataset->tables[kind], copy->number, &state);
+    } while (known != NULL && (known->segment != copy->segment || known->offset != copy->offset));
+    return known;
+}
+
+static const place *copy_in_file(bodhi_dataset *dataset, const place *copy) {
+    sealed *t = dataset->segments[copy->segment]->sealed;
+    const place *known = t == NULL ? NULL : sealed_find(t, dataset->fd, copy->number);
+    return known != NULL && known->offset == copy->offset ? known : NULL;
+}
+
+bool dataset_is_dead(bodhi_dataset *dataset, unsigned kind, const place *copy) {
+    const place *known = copy_in_memory(dataset, kind, copy);
+    known = known == NULL ? copy_in_file(dataset, copy) : known;
+    return known != NULL && known->dead;
+}
+
+bool dataset_kill(bodhi_dataset *dataset, unsigned kind, const place *copy) {
+    segment *s = dataset->segments[copy->segment];
+    place *known = copy_in_memory(dataset, kind, copy);
+    const place *there = known == NULL ? copy_in_file(dataset, copy) : known;
+    if (there == NULL || there->dead) {
+        return false;
     }
-    place there;
-    enum sealed_answer answer =
-        s->sealed == NULL ? SEALED_ABSENT : sealed_find(s->sealed, dataset->fd, copy->number, &there);
-    if (answer == SEALED_TORN) {
-        tear(dataset, copy->segment);
+    if (known != NULL) {
+        known->dead = true;
+    } else if (!sealed_kill(s->sealed, copy->number)) {
+        return true; /* it stays a while */
     }
-    if (answer != SEALED_FOUND || there.offset != copy->offset) {
-        return answer == SEALED_FOUND ? SEALED_ABSENT : answer;
-    }
-    s->live -= sealed_kill(s->sealed, copy->number, passed_over); /* else it stays a while */
-    return SEALED_FOUND;
+    s->live--;
+    return true;
 }
 
 void dataset_pass_over(bodhi_dataset *dataset, unsigned kind, const place *copy) {
-    if (dataset_kill(dataset, kind, copy, true) == SEALED_TORN) {
-        mend(dataset);
-        (void)dataset_kill(dataset, kind, copy, true);
-    }
+    do {
+        (void)dataset_kill(dataset, kind, copy);
+    } while (mended(dataset));
 }
 
 /* --- All of them ------------------------------------------------------------------------------------------------- */
 
 void dataset_mark(bodhi_dataset *dataset, unsigned kind, const frame_selection *chosen, uint64_t *words) {
-    bool whole;
     do {
-        whole = true;
         table_mark(&dataset->tables[kind], chosen, words);
-        for (size_t i = 0; i < dataset->n_ranges[kind] && whole; i++) {
-            const sealed *t = of_range(dataset, kind, i);
-            whole = t == NULL || sealed_mark(t, dataset->fd, chosen, words);
-            if (!whole) {
-                tear(dataset, dataset->ranges[kind][i].ordinal);
+        for (size_t i = 0; i < dataset->n_segments; i++) {
+            sealed *t = table_between(dataset, kind, i, chosen->low, selection_last(chosen));
+            if (t != NULL) {
+                sealed_mark(t, dataset->fd, chosen, words);
             }
         }
-        mend(dataset);
-    } while (!whole);
+    } while (mended(dataset));
 }
 
-/* The lowest number from `from` on at which there may be a frame; false: there is none. */
-static bool next_number(const bodhi_dataset *dataset, unsigned kind, uint64_t from, uint64_t *number) {
-    uint64_t first;
-    bool any = table_numbers(&dataset->tables[kind], from, &first, 1) == 1;
-    *number = any ? first : UINT64_MAX;
-    for (size_t i = 0; i < dataset->n_ranges[kind]; i++) {
-        const sealed *t = of_range(dataset, kind, i);
-        uint64_t next;
-        if (t != NULL && sealed_next(t, from, &next) && (!any || next < *number)) {
-            *number = next;
-            any = true;
+/* The lowest number from `from` on at which there is a frame, living or not; false: there is none. */
+static bool next_number(bodhi_dataset *dataset, unsigned kind, uint64_t from, uint64_t *number) {
+    do {
+        *number = UINT64_MAX;
+        (void)table_numbers(&dataset->tables[kind], from, number, 1);
+        for (size_t i = 0; i < dataset->n_segments; i++) {
+            sealed *t = table_between(dataset, kind, i, from, *number);
+            const place *next = t == NULL ? NULL : sealed_next(t, dataset->fd, from);
+            *number = next != NULL && next->number < *number ? next->number : *number;
         }
-    }
-    return any;
+    } while (mended(dataset));
+    return *number != UINT64_MAX;
 }
 
 /* Mark the frames of the next window in which there may be some, from window->low on; false: there is none. */
@@ -203,7 +178,7 @@ static bool mark_window(bodhi_dataset *dataset, unsigned kind, frame_selection *
 }
 
 size_t dataset_numbers(bodhi_dataset *dataset, unsigned kind, uint64_t from, uint64_t *numbers, size_t capacity) {
-    if (dataset->n_ranges[kind] == 0) {
+    if (dataset->n_sealed[kind] == 0) {
         return table_numbers(&dataset->tables[kind], from, numbers, capacity);
     }
     uint64_t words[WINDOW_WORDS];
@@ -222,8 +197,8 @@ size_t dataset_numbers(bodhi_dataset *dataset, unsigned kind, uint64_t from, uin
 bool dataset_is_vacant(const bodhi_dataset *dataset, unsigned kind) {
     uint64_t first;
     bool vacant = table_numbers(&dataset->tables[kind], 0, &first, 1) == 0;
-    for (size_t i = 0; i < dataset->n_ranges[kind] && vacant; i++) {
-        const sealed *t = of_range(dataset, kind, i);
+    for (size_t i = 0; i < dataset->n_segments && vacant; i++) {
+        const sealed *t = table_between(dataset, kind, i, 0, UINT64_MAX);
         vacant = t == NULL || sealed_living(t) == 0;
     }
     return vacant;
@@ -237,16 +212,16 @@ static int by_low(const void *left, const void *right) {
 
 /* Whether no two of the sealed tables can have a frame in common. */
 static bool are_apart(const bodhi_dataset *dataset, unsigned kind) {
-    size_t n = dataset->n_ranges[kind];
-    sealed_range *sorted = malloc((n + 1) * sizeof *sorted);
-    if (sorted == NULL) {
-        return false;
+    sealed_range *sorted = malloc(dataset->n_segments * sizeof *sorted);
+    size_t n = 0;
+    for (size_t i = 0; i < dataset->n_segments && sorted != NULL; i++) {
+        sorted[n] = dataset->ranges[i];
+        n += table_between(dataset, kind, i, 0, UINT64_MAX) != NULL;
     }
-    if (n > 0) {
-        memcpy(sorted, dataset->ranges[kind], n * sizeof *sorted);
+    if (n > 1) {
         qsort(sorted, n, sizeof *sorted, by_low);
     }
-    bool apart = true;
+    bool apart = sorted != NULL;
     for (size_t i = 1; i < n && apart; i++) {
         apart = sorted[i - 1].high < sorted[i].low;
     }
@@ -256,12 +231,12 @@ static bool are_apart(const bodhi_dataset *dataset, unsigned kind) {
 
 uint64_t dataset_living(bodhi_dataset *dataset, unsigned kind) {
     uint64_t living = table_living(&dataset->tables[kind]);
-    if (dataset->n_ranges[kind] == 0) {
+    if (dataset->n_sealed[kind] == 0) {
         return living;
     }
     if (living == 0 && are_apart(dataset, kind)) {
-        for (size_t i = 0; i < dataset->n_ranges[kind]; i++) {
-            const sealed *t = of_range(dataset, kind, i);
+        for (size_t i = 0; i < dataset->n_segments; i++) {
+            const sealed *t = table_between(dataset, kind, i, 0, UINT64_MAX);
             living += t == NULL ? 0 : sealed_living(t);
         }
         return living;

@@ -26,10 +26,10 @@ typedef struct spare_memory {
     void (*free)(struct spare_memory *memory);
 } spare_memory;
 
-/* The frames that a sealed table speaks of lie between these. */
+/* The frames that a segment's sealed table speaks of lie between these; low > high: it has none. */
 typedef struct {
     uint64_t low, high;
-    uint32_t ordinal;
+    unsigned kind;
 } sealed_range;
 
 struct bodhi_dataset {
@@ -43,13 +43,13 @@ struct bodhi_dataset {
 
     pthread_mutex_t mutex; /* over all that follows */
     segment **segments;    /* positions are for good; those that are gone stay as such */
-    size_t n_segments, segment_capacity;
+    sealed_range *ranges;  /* of them, in a row because all are looked through */
+    size_t n_segments, segment_capacity, range_capacity;
     uint32_t *by_id; /* positions, sorted by kind and id */
     size_t id_capacity;
-    table tables[2]; /* by kind: what is not sealed */
-    sealed_range *ranges[2];
-    size_t n_ranges[2], range_capacity[2];
-    size_t hint[2];                       /* the range in which a frame was found last */
+    table tables[2];                      /* by kind: what is not sealed */
+    size_t n_sealed[2];                   /* segments that are */
+    size_t hint[2];                       /* the sealed segment in which a frame was found last */
     bool torn;                            /* a sealed table cannot be read any more ... */
     void (*mend)(bodhi_dataset *dataset); /* ... so that this is to be called: dataset_mend() */
     tombstone *tombstones[2];
@@ -98,7 +98,7 @@ int dataset_keep_up(bodhi_dataset *dataset);
 int dataset_reopen(bodhi_dataset *dataset, bool create);
 
 /* Where a sealed table was found torn, read everything anew without it: what was dropped is said by others' indexes.
- * What is in copies.c does so by itself, but for dataset_kill(). */
+ * What is in copies.c does so by itself, but for dataset_is_dead() and dataset_kill(). */
 void dataset_mend(bodhi_dataset *dataset);
 
 /* --- author.c ----------------------------------------------------------------------------------------------------- */
@@ -145,15 +145,15 @@ bool dataset_sync_names(bodhi_dataset *dataset);
 
 /* --- copies.c ----------------------------------------------------------------------------------------------------- */
 
-/* Take in the sealed table that was opened as the segment's. False: memory is out. */
-bool dataset_add_sealed(bodhi_dataset *dataset, uint32_t ordinal);
+/* Take in the sealed table that was opened as the segment's. */
+void dataset_add_sealed(bodhi_dataset *dataset, uint32_t ordinal);
 
 /* Close a segment's sealed table, if it has one. */
 void dataset_remove_sealed(bodhi_dataset *dataset, uint32_t ordinal);
 
 /* How far the copies of a frame were looked through; zeros at first. */
 typedef struct {
-    size_t in_table, range;
+    size_t in_table, segment;
 } copy_cursor;
 
 /* The next living copy of a frame; false: there is none. */
@@ -162,8 +162,11 @@ bool dataset_next_copy(bodhi_dataset *dataset, unsigned kind, uint64_t number, c
 /* The copy of a frame to be read: the first living one, natives before aliens. Its kind, or -1. */
 int dataset_choose_copy(bodhi_dataset *dataset, uint64_t number, place *copy);
 
-/* Take the copy at a place (its number, segment and offset count) for dead from now on. ABSENT: none lives there. */
-enum sealed_answer dataset_kill(bodhi_dataset *dataset, unsigned kind, const place *copy, bool passed_over);
+/* Whether the copy at a place (its number, segment and offset count) is known, and dead. */
+bool dataset_is_dead(bodhi_dataset *dataset, unsigned kind, const place *copy);
+
+/* Take that copy for dead from now on. False: none lives there. */
+bool dataset_kill(bodhi_dataset *dataset, unsigned kind, const place *copy);
 
 /* Nobody in this process reads the copy from now on: it was found damaged. */
 void dataset_pass_over(bodhi_dataset *dataset, unsigned kind, const place *copy);

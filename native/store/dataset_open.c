@@ -196,10 +196,10 @@ void bodhi_dataset_close(bodhi_dataset *dataset) {
     }
     for (int kind = 0; kind < 2; kind++) {
         table_free(&dataset->tables[kind]);
-        free(dataset->ranges[kind]);
         free(dataset->tombstones[kind]);
     }
     free((void *)dataset->segments);
+    free(dataset->ranges);
     free(dataset->by_id);
     if (dataset->spare != NULL) {
         dataset->spare->free(dataset->spare);

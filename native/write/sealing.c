@@ -1,77 +1,19 @@
 /* Sealing segments; see writer.h. Nothing here is synced: a table that a power cut has torn is read as none. */
-#include "write/writer.h"
-
-#include <errno.h>
-#include <stdlib.h>
-
 #include "base/io.h"
-#include "base/memory.h"
 #include "base/status.h"
-
-/* Dead places of one segment, sorted by number. */
-typedef struct {
-    place *places;
-    size_t n;
-} dead_places;
-
-/* --- What is sealed ---------------------------------------------------------------------------------------------- */
+#include "write/writer.h"
 
 static bool is_worth(const segment *s, uint64_t least) {
     uint64_t there = s->sealed == NULL ? 0 : sealed_living(s->sealed);
-    uint64_t dead = s->sealed == NULL ? 0 : s->sealed->n_dead;
-    return !s->gone && !s->refused && !s->frozen && !s->incomplete && s->live - there + dead >= least && s->live > 0;
+    return !s->gone && !s->refused && !s->frozen && !s->incomplete && s->live >= there + least && s->live > 0;
 }
 
-/* The segment as it is to be loaded from its index alone. */
-static segment unloaded(const segment *s) {
-    segment fresh;
-    (void)segment_from_name(&fresh, s->name, s->key.dataset, s->key.generation);
-    fresh.torn = s->torn;
-    return fresh;
-}
-
-/* Whether a place that the index tells was dropped when it was in the table. */
-static bool was_dropped(const dead_places *gone, const place *p) {
-    size_t low;
-    ARRAY_SEARCH(low, gone->n, i, gone->places[i].number < p->number);
-    while (low < gone->n && gone->places[low].number == p->number && gone->places[low].offset != p->offset) {
-        low++;
-    }
-    return low < gone->n && gone->places[low].number == p->number && gone->places[low].dead == PLACE_DROPPED;
-}
-
-/* Leave out the places that were dropped: of those that were sealed, what is not there any more. False: they cannot be
- * told. The caller holds the mutex. */
-static bool leave_out_dropped(bodhi_dataset *dataset, uint32_t ordinal, findings *found) {
-    const segment *s = dataset->segments[ordinal];
-    enum sealed_answer answer = SEALED_FOUND;
-    dead_places gone = {0};
-    if (!table_dead(&dataset->tables[s->kind], ordinal, &gone.places, &gone.n)) {
-        return false;
-    }
-    size_t kept = 0;
-    for (size_t i = 0; i < found->n_places && answer != SEALED_TORN; i++) {
-        const place p = found->places[i];
-        bool was_sealed = s->sealed != NULL && (uint64_t)p.offset * UNIT < s->sealed->covered;
-        if (was_sealed) {
-            answer = sealed_keeps(s->sealed, dataset->fd, &p);
-        } else {
-            answer = was_dropped(&gone, &p) ? SEALED_ABSENT : SEALED_FOUND;
-        }
-        found->places[kept] = p;
-        kept += answer == SEALED_FOUND;
-    }
-    found->n_places = kept;
-    free(gone.places);
-    return answer != SEALED_TORN;
-}
-
-/* Load all of a segment that this process knows, but for what was dropped. False: it cannot be sealed now. */
+/* Load all of a segment that this process knows, also what was dropped. False: it cannot be sealed now. */
 static bool load_all(bodhi_dataset *dataset, uint32_t ordinal, uint64_t least, segment *loaded, findings *found) {
     pthread_mutex_lock(&dataset->mutex);
     const segment *s = dataset->segments[ordinal];
     bool worth = is_worth(s, least) && dataset_load(dataset, ordinal, false) == 0 && is_worth(s, least);
-    *loaded = unloaded(s);
+    (void)segment_from_name(loaded, s->name, s->key.dataset, s->key.generation);
     pthread_mutex_unlock(&dataset->mutex);
     if (!worth || segment_load(dataset->fd, loaded, ordinal, LOAD_UNSEALED, found) != 0) {
         return false;
@@ -79,80 +21,50 @@ static bool load_all(bodhi_dataset *dataset, uint32_t ordinal, uint64_t least, s
     pthread_mutex_lock(&dataset->mutex);
     /* Else somebody appends just now, and seals it when he is done. */
     bool same = !s->gone && loaded->covered == s->covered && loaded->index_at == s->index_at && !loaded->incomplete &&
-                loaded->index_covered == loaded->covered && loaded->index_inode == s->index_inode &&
-                leave_out_dropped(dataset, ordinal, found);
+                loaded->index_covered == loaded->covered && loaded->index_inode == s->index_inode;
     pthread_mutex_unlock(&dataset->mutex);
     return same;
 }
 
-/* --- Writing ----------------------------------------------------------------------------------------------------- */
-
-static bool write_table(bodhi_dataset *dataset, uint64_t stamp, const segment *loaded, findings *found, room *r) {
-    size_t size = 0;
-    char name[SEGMENT_NAME];
-    unsigned char *data =
-        seal_layout(loaded, stamp, found->places, found->n_places, found->tombstones, found->n_tombstones, &size);
-    sealed_name(loaded, name);
-    bool done = data != NULL && room_ask(r, dataset, size) == BODHI_OK;
-    if (done) {
-        room_take(r, size);
-        done = io_write_file(dataset->fd, name, data, size, FILE_UNSYNCED);
-        room_settle(r, size);
+static bool write_table(bodhi_dataset *dataset, const segment *loaded, findings *found, room *r) {
+    uint64_t size = sealed_bytes(found);
+    if (room_ask(r, dataset, size) != BODHI_OK) {
+        return false;
     }
-    free(data);
-    return done;
+    room_take(r, size);
+    bool written = sealed_write(dataset->fd, loaded, found);
+    room_settle(r, size);
+    return written;
 }
 
-/* --- Taking over ------------------------------------------------------------------------------------------------- */
-
-/* What died since, or was passed over, is so in the new table, too. */
-static void hand_over_dead(const sealed *from, sealed *to, int directory) {
-    place there;
-    for (size_t i = 0; from != NULL && i < from->n_dead; i++) {
-        uint64_t number = from->dead[i] / 2;
-        if (sealed_find(to, directory, number, &there) == SEALED_FOUND &&
-            (uint64_t)there.offset * UNIT < from->covered) {
-            (void)sealed_kill(to, number, from->dead[i] % 2 != 0);
-        }
-    }
-}
-
-static void hand_over_places(const table *from, uint32_t ordinal, sealed *to, int directory) {
-    place there;
-    dead_places gone = {0};
-    (void)table_dead(from, ordinal, &gone.places, &gone.n);
-    for (size_t i = 0; i < gone.n; i++) {
-        if (sealed_find(to, directory, gone.places[i].number, &there) == SEALED_FOUND &&
-            there.offset == gone.places[i].offset) {
-            (void)sealed_kill(to, there.number, gone.places[i].dead == PLACE_PASSED_OVER);
-        }
-    }
-    free(gone.places);
-}
-
-/* Have what was written in place of what is in memory, unless others have sealed the segment meanwhile: who lacks
- * frames that are known here, or has some that were dropped. The caller holds the mutex. */
-static void take_over(bodhi_dataset *dataset, uint32_t ordinal, uint64_t stamp) {
+/* Have the table of what was loaded in place of what is in memory, unless others have put another into its place. The
+ * caller holds the mutex. */
+static void take_over(bodhi_dataset *dataset, uint32_t ordinal, const segment *loaded, const findings *found) {
     segment *s = dataset->segments[ordinal];
     findings known = {0};
     sealed *t = s->gone ? NULL : sealed_open(dataset->fd, s, ordinal, s->covered, &known);
     findings_free(&known);
-    if (t == NULL || t->stamp != stamp || (s->sealed != NULL && t->covered < s->sealed->covered)) {
+    /* What is dead here is so in the new table, too. Mostly, nothing is. */
+    bool all_live = s->covered == loaded->covered && s->live == found->n_places;
+    size_t n = t == NULL || all_live ? 0 : found->n_places;
+    for (size_t i = 0; i < n; i++) {
+        place copy = found->places[i];
+        copy.segment = ordinal;
+        if (dataset_is_dead(dataset, s->kind, &copy)) {
+            (void)sealed_kill(t, copy.number);
+        }
+    }
+    if (t == NULL || t->facts.covered != loaded->covered || dataset->torn ||
+        (s->sealed != NULL && s->sealed->facts.covered > t->facts.covered)) {
         sealed_close(t);
         return;
     }
-    hand_over_dead(s->sealed, t, dataset->fd);
-    hand_over_places(&dataset->tables[s->kind], ordinal, t, dataset->fd);
+    s->live += sealed_living(t);
+    s->live -= s->sealed == NULL ? 0 : sealed_living(s->sealed);
+    s->live -= table_remove(&dataset->tables[s->kind], ordinal, (uint32_t)(t->facts.covered / UNIT));
     dataset_remove_sealed(dataset, ordinal);
     s->sealed = t;
-    if (!dataset_add_sealed(dataset, ordinal)) {
-        dataset_remove_sealed(dataset, ordinal);
-        dataset->torn = true; /* as if it could not be read */
-        dataset_mend(dataset);
-        return;
-    }
-    table_remove(&dataset->tables[s->kind], ordinal, (uint32_t)(t->covered / UNIT));
-    s->live = sealed_living(t) + table_living_in(&dataset->tables[s->kind], ordinal);
+    dataset_add_sealed(dataset, ordinal);
 }
 
 void seal_appended(bodhi_dataset *dataset, uint32_t ordinal, uint64_t least, room *r) {
@@ -165,11 +77,9 @@ void seal_appended(bodhi_dataset *dataset, uint32_t ordinal, uint64_t least, roo
     }
     segment loaded;
     findings found = {0};
-    uint64_t stamp;
-    if (io_random(&stamp, sizeof stamp) && load_all(dataset, ordinal, least, &loaded, &found) &&
-        write_table(dataset, stamp, &loaded, &found, r)) {
+    if (load_all(dataset, ordinal, least, &loaded, &found) && write_table(dataset, &loaded, &found, r)) {
         pthread_mutex_lock(&dataset->mutex);
-        take_over(dataset, ordinal, stamp);
+        take_over(dataset, ordinal, &loaded, &found);
         pthread_mutex_unlock(&dataset->mutex);
     }
     findings_free(&found);

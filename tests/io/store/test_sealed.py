@@ -182,7 +182,7 @@ def test_a_table_takes_the_place_of_memory(tmp_path):
     dataset.close()  # a writer seals what it has written
     assert dataset.facts()["memory"] < 20_000 * 4
     (table,) = tables(dataset)
-    assert table.stat().st_size == 8192
+    assert table.stat().st_size < 20_000 * 25
     again = Store(tmp_path).dataset("memory")
     assert again.facts()["memory"] < 4096
     assert again.facts()["native"] == 20_000
@@ -245,7 +245,7 @@ def test_what_is_dropped_stays_so_when_a_table_is_torn(made):
     reader.refresh()
     for table in tables(made):
         flip(table, table.stat().st_size - 1)
-        flip(table, 3000)
+        flip(table, table.stat().st_size // 2)
     for dataset in (reader, made, Store(made.store.path).dataset("made")):
         assert set(dataset.native) == {n for n in range(TOP) if n < 10 or 500 <= n < 1000 or (n >= 1000 and n % 7)}
         assert not dataset.holds(np.arange(10, 500)).any()

@@ -40,6 +40,18 @@ static uint64_t numbered(int kind) {
     return found;
 }
 
+/* Frames by segments, of which no two have one in common. */
+static int64_t counted(void) {
+    bodhi_segment_facts segments[8];
+    int64_t n;
+    int64_t frames = 0;
+    CHECK(bodhi_dataset_segments(run, segments, 8, &n) == BODHI_OK && n <= 8);
+    for (int64_t i = 0; i < n; i++) {
+        frames += segments[i].frames;
+    }
+    return frames;
+}
+
 static void check_held(uint64_t natives, uint64_t aliens) {
     bodhi_facts facts;
     CHECK(bodhi_dataset_query(run, &facts) == BODHI_OK);
@@ -48,6 +60,7 @@ static void check_held(uint64_t natives, uint64_t aliens) {
     CHECK(numbered(BODHI_NATIVE) == natives && numbered(BODHI_ALIEN) == aliens);
     CHECK(listed(BODHI_NATIVE) == natives && listed(BODHI_ALIEN) == aliens);
     CHECK(read_all(NULL) == (natives | aliens));
+    CHECK(counted() == facts.native + facts.alien);
     for (int64_t number = 0; number < FRAMES; number++) {
         CHECK(place_of(number).found == (int)((natives | aliens) >> number & 1));
         CHECK(place_of(number).found == 0 || place_of(number).kind == (int)!(natives >> number & 1));
@@ -150,20 +163,11 @@ static void test_far_apart(void) {
 static int overtaking_renameat(int directory, const char *from, int to, const char *name) {
     bodhi_io.renameat = real.renameat;
     write_frames(BODHI_NATIVE, 10, FRAMES, 0);
-    CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK);
+    CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK && place_of(12).found == 1); /* its block is in memory */
     return real.renameat(directory, from, to, name);
 }
 
-static char table_path[300], older_path[300];
-
-/* An older table takes the name just after a newer one has come to it. */
-static int replacing_renameat(int directory, const char *from, int to, const char *name) {
-    int renamed = real.renameat(directory, from, to, name);
-    CHECK(strcmp(strrchr(table_path, '/') + 1, name) != 0 || rename(older_path, table_path) == 0);
-    return renamed;
-}
-
-/* Two seal one segment at a time, of which one knows less of it: of what was appended, or of what was dropped. */
+/* Two seal one segment at a time, of which one knows less of it. */
 static void test_sealing_twice(void) {
     begin_empty("sealing twice at a time");
     write_frames(BODHI_NATIVE, 0, 10, 0);
@@ -172,32 +176,6 @@ static void test_sealing_twice(void) {
     check_held(all_frames, 0);
     reopen();
     check_held(all_frames, 0);
-    close_all();
-
-    begin_empty("a table by who does not know what was dropped");
-    bodhi_writer *writers[2];
-    for (int64_t i = 0; i < 2; i++) {
-        writers[i] = open_writer(BODHI_NATIVE);
-        for (int64_t number = i; number < FRAMES; number += 2) {
-            CHECK(append(writers[i], number, ATOMS) == BODHI_OK);
-        }
-    }
-    CHECK(bodhi_writer_close(writers[0]) == BODHI_OK && bodhi_writer_close(writers[1]) == BODHI_OK);
-    (void)snprintf(table_path, sizeof table_path, "%s/%s/n-%016" PRIx64 ".tab", home, bodhi_dataset_directory(run),
-                   place_of(2).segment);
-    (void)snprintf(older_path, sizeof older_path, "%.280s.older", table_path);
-    const int64_t numbers[2] = {2, 4};
-    for (int i = 0; i < 2; i++) { /* the tombstones go to the other segment */
-        CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK && (i == 1 || link(table_path, older_path) == 0));
-        drop_frames(run, &numbers[i], 1);
-    }
-    bodhi_io.renameat = replacing_renameat;
-    CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK && access(older_path, F_OK) != 0);
-    bodhi_io = real;
-    for (int again = 0; again < 2; again++) {
-        check_held(all_frames & ~(UINT64_C(1) << 2 | UINT64_C(1) << 4), 0);
-        reopen();
-    }
     close_all();
 }
 
@@ -211,20 +189,18 @@ static void test_torn(void) {
         char table[256];
         (void)snprintf(table, sizeof table, "%s", file_of('n', ".tab"));
         int64_t size = size_of(table);
-        CHECK(size > 4096); /* it has pages beside its first */
+        CHECK(size > 400); /* its places lie at its end */
         if (open == 0) {
             close_all();
         }
-        for (int64_t at = 4096; at < size; at += 4096) {
-            flip(table, at + 100);
-        }
+        flip(table, size - 300);
         if (open == 0) {
             open_all();
         }
         check_held(all_frames & ~(UINT64_C(1) << 6), 7);
         CHECK(bodhi_dataset_refresh(run) == BODHI_OK);
         check_held(all_frames & ~(UINT64_C(1) << 6), 7);
-        flip(table, 70); /* and now its directory */
+        flip(table, 70); /* and now its facts */
         reopen();
         check_held(all_frames & ~(UINT64_C(1) << 6), 7);
         CHECK(unlink(table) == 0);

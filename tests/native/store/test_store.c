@@ -221,6 +221,7 @@ static bool live(bool *acknowledged) {
         bool read[FRAMES];
         write_some(dataset, 0, FRAMES / 2, acknowledged);
         write_some(dataset, FRAMES / 2, FRAMES, acknowledged);
+        CHECK(bodhi_dataset_seal(dataset, 1) == BODHI_OK); /* whether there are tables then or not */
         fine = read_all(dataset, BODHI_DIRECT_ON, read) && bodhi_dataset_refresh(dataset) == BODHI_OK;
         for (int i = 0; i < FRAMES; i++) {
             fine = fine && read[i];
