@@ -350,8 +350,8 @@ typedef struct bodhi_push_facts {
 } bodhi_push_facts;
 
 /* Push frames of one dataset to the stores of `n` servers, each "host:port" or the path of a Unix socket (with a '/'),
- * in turn by their numbers. A server that does not answer is passed over and tried again later; a frame it left
- * unanswered is given to another after it was asked again whether it has it. `options` may be NULL.
+ * in turn by their numbers, by a thread for each server. A server that does not answer is passed over and tried again
+ * later; a frame it left unanswered is given to another after it got it once more. `options` may be NULL.
  *
  * A dataset knows the first simulation that pushed to it by its identity, and takes frames of no other. A frame that is
  * there already is acknowledged if it is the same to the last bit: a simulation that is restarted may push some once
@@ -360,10 +360,10 @@ typedef struct bodhi_push_facts {
 BODHI_CHECKED int bodhi_push_open(const char *const *servers, int n, const char *dataset, const void *generation,
                                   size_t generation_bytes, const bodhi_push_options *options, bodhi_pusher **pusher);
 
-/* Push a frame; its arrays may be reused at once. Waits only while four batches are in flight or no server answers.
- * Errors: CONFLICT (a frame pushed before is there with other content, time or number of atoms; nothing more is taken
- * from this pusher), ARGUMENT, MEMORY, UNREACHABLE or FULL (no server takes frames, or none acknowledges any; this one
- * is not taken, those in flight are tried again at the next call), INTERRUPTED (so too). */
+/* Push a frame, which is copied: its arrays may be reused at once. Waits only while four batches are in flight or no
+ * server answers. Errors: CONFLICT (a frame pushed before is there with other content, time or number of atoms; nothing
+ * more is taken from this pusher), ARGUMENT, MEMORY, UNREACHABLE or FULL (no server takes frames, or none acknowledges
+ * any; this one is not taken, those in flight are tried again at the next call), INTERRUPTED (so too). */
 BODHI_CHECKED int bodhi_push(bodhi_pusher *pusher, const bodhi_frame *frame);
 
 /* Wait until all frames pushed so far are acknowledged: their servers can read them back, and with `durable` after a

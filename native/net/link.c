@@ -77,17 +77,19 @@ static bool is_interrupted(wire_link *link) {
     return interrupted;
 }
 
-/* Wait for the socket; false if the deadline has passed or somebody interrupts. */
+/* Wait for the socket; false if the deadline has passed or somebody interrupts, or wakes who waits for bytes. */
 static bool await(wire_link *link, short events, int64_t deadline) {
     for (;;) {
         int64_t left = deadline - now_ms();
-        struct pollfd one = {.fd = link->fd, .events = events};
-        int n = bodhi_io.poll(&one, 1, left < 0 ? 0 : left > STEP_MS ? STEP_MS : (int)left);
+        int64_t most = link->interrupted == NULL ? left : STEP_MS;
+        struct pollfd polled[] = {{.fd = link->fd, .events = events}, {.fd = link->wake, .events = POLLIN}};
+        nfds_t n_polled = link->wake > 0 && events == POLLIN ? 2 : 1;
+        int n = bodhi_io.poll(polled, n_polled, left < 0 ? 0 : left > most ? (int)most : (int)left);
         if (is_interrupted(link)) {
             return false;
         }
         if (n > 0) {
-            return true;
+            return polled[0].revents != 0;
         }
         if (left <= 0 && (n == 0 || errno != EINTR)) {
             return false;
@@ -108,7 +110,7 @@ ssize_t link_send_some(wire_link *link, const void *data, size_t size) {
     }
 }
 
-static int link_send(wire_link *link, const void *data, size_t size, int64_t deadline) {
+int link_send(wire_link *link, const void *data, size_t size, int64_t deadline) {
     size_t done = 0;
     while (done < size) {
         ssize_t sent = bodhi_io.send(link->fd, (const char *)data + done, size - done, MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -20,6 +20,7 @@ typedef struct {
     mac_stream mac;           /* of our messages; not on: the other side is on this machine */
     int (*interrupted)(void); /* asked now and then while waiting; other than 0 ends the wait. NULL: nobody is asked */
     bool was_interrupted;
+    int wake; /* an eventfd that ends waits for the server's bytes; 0: none */
 } wire_link;
 
 /* Read a key file that nobody else may read or write. Errors: UNSAFE, SYSTEM, ARGUMENT; as mac_find(). */
@@ -31,6 +32,9 @@ BODHI_CHECKED int link_read_key(const char *path, uint8_t key[KEY_MOST], size_t 
  */
 BODHI_CHECKED int link_dial(wire_link *link, char *address, uid_t owner, const uint8_t *key, size_t key_bytes,
                             int64_t deadline);
+
+/* Send bytes. Errors: UNREACHABLE. */
+BODHI_CHECKED int link_send(wire_link *link, const void *data, size_t size, int64_t deadline);
 
 /* Send what the socket takes now: so many bytes, maybe 0. Negative: the connection is closed. */
 ssize_t link_send_some(wire_link *link, const void *data, size_t size);

@@ -87,7 +87,6 @@ static caller caller_at(int fd) {
 /* One who was admitted, as the pipe to the loop carries it. */
 typedef struct {
     int fd;
-    bool authenticated;
     uint8_t session[MAC_KEY];
 } admitted;
 
@@ -96,15 +95,13 @@ static void take_admitted(bodhi_server *server) {
     while (read(server->admitted[0], &one, sizeof one) == (ssize_t)sizeof one) {
         caller from = caller_at(one.fd);
         link_keep_alive(one.fd);
-        connection_add(server, one.fd, RIGHT_PUSH | RIGHT_READ, &from, one.authenticated ? one.session : NULL);
+        connection_add(server, one.fd, RIGHT_PUSH | RIGHT_READ, &from, one.session);
     }
 }
 
 int bodhi_server_admit(bodhi_server *server, int fd, const uint8_t *session) {
-    admitted one = {.fd = fd, .authenticated = session != NULL};
-    if (session != NULL) {
-        memcpy(one.session, session, MAC_KEY);
-    }
+    admitted one = {.fd = fd};
+    memcpy(one.session, session, MAC_KEY);
     int flags = fcntl(fd, F_GETFL);
     ssize_t put =
         flags >= 0 && fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0

@@ -31,7 +31,7 @@ BODHI_CHECKED int bodhi_server_run(bodhi_server *server);
 /* A non-blocking descriptor to write a byte to, from a signal handler or another thread. */
 int bodhi_server_wake(const bodhi_server *server);
 
-/* Hand over an admitted socket, from any thread, with the MAC_KEY bytes of its session's key, or NULL. */
+/* Hand over an admitted socket, from any thread, with the MAC_KEY bytes of its session's key. */
 BODHI_CHECKED int bodhi_server_admit(bodhi_server *server, int fd, const uint8_t *session);
 
 /* Write and acknowledge what was pushed, and end. Closing NULL is allowed. */

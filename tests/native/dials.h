@@ -4,11 +4,11 @@
 
 #include <unistd.h>
 
-#include "net/connect_async.h"
+int servers_running(void); /* of net/pushing/pusher.h, whose other names are also those of tests */
 
-/* Wait until nobody dials any more; those who still do end soon. */
+/* Wait until no thread pushes any more; those that still do end soon. */
 static inline void await_dials(void) {
-    while (dial_running() > 0) {
+    while (servers_running() > 0) {
         (void)usleep(1000);
     }
 }

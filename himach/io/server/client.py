@@ -30,7 +30,7 @@ MAX_CHANGES = 8  # of an attachment while it is fetched
 MARKED_WORDS = 1 << 14  # of 64 frames, processed at a time
 MAX_RUN_FRAMES = 1 << 40  # in a run; a larger count is refused
 MAX_SPACED_FRAMES = 1 << 28  # in a run with a step above 1, whose frames take memory each
-ROW_BYTES = 24  # of a run
+RUN = struct.Struct("<3q")
 LONG_RUN = 64  # frames; a longer run is added by itself
 
 
@@ -142,7 +142,7 @@ class Client(bodhi.LinkHandle, BitmapFrames):
             low = following
             runs = self.runs(bodhi.NATIVE if native else bodhi.ALIEN, low, stop - 1)
             held |= decode_runs(runs)
-            following = held.max() + 1 if len(runs) == bodhi.RUNS_AT_ONCE * ROW_BYTES else stop
+            following = held.max() + 1 if len(runs) == bodhi.RUNS_AT_ONCE * RUN.size else stop
             if following <= low:
                 raise StoreError(f"the server says that frame {following} is behind frame {low}")
         return held
@@ -150,19 +150,18 @@ class Client(bodhi.LinkHandle, BitmapFrames):
 
 def decode_runs(rows: bytes) -> BitMap64:
     """Return the frames of runs given by first, step and count."""
-    runs = np.frombuffer(rows, dtype="<i8").reshape(-1, 3)
-    first, step, count = runs.T
-    most = np.where(step == 1, MAX_RUN_FRAMES, MAX_SPACED_FRAMES)
-    sound = (first >= 0) & (first <= bodhi.MAX_NUMBER) & (step > 0) & (count > 0) & (count <= most)
-    if not sound.all() or (count - 1 > (bodhi.MAX_NUMBER - first) // step).any():
-        raise StoreError("the server says of frames what is no run of them")
-    long = count > LONG_RUN
     frames = BitMap64()
-    for start, by, n in runs[long].tolist():
-        frames |= BitMap64(range(start, start + by * n, by))
-    first, step, count = runs[~long].T  # many short ones as one array
-    places = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-    return frames | BitMap64((np.repeat(first, count) + np.repeat(step, count) * places).astype(np.uint64))
+    short: list[int] = []
+    for first, step, count in RUN.iter_unpack(rows):
+        most = MAX_RUN_FRAMES if step == 1 else MAX_SPACED_FRAMES
+        if first < 0 or step < 1 or not 0 < count <= most or first + step * (count - 1) > bodhi.MAX_NUMBER:
+            raise StoreError("the server says of frames what is no run of them")
+        run = range(first, first + step * count, step)
+        if count > LONG_RUN:
+            frames |= BitMap64(run)
+        else:
+            short += run
+    return frames | BitMap64(short)
 
 
 def is_locked(fd: int) -> bool:

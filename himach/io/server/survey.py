@@ -24,7 +24,7 @@ from pyroaring import BitMap64
 
 from himach.errors import ServerUnreachableError, UsageError
 from himach.io.server.admission import default_key_file, read_key
-from himach.io.server.client import ROW_BYTES, Client, decode_runs, find, socket_path
+from himach.io.server.client import RUN, Client, decode_runs, find, socket_path
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.store import StoreError, StoreNotFoundError
 
@@ -220,7 +220,7 @@ def parse(message: bytes) -> Iterator[Holding]:
         name, generation, stamp, author, copies, native, alien, _, n_native, n_alien, nbytes, used = head
         directory = take(DIRECTORY_BYTES).decode(errors="replace")
         texts = [take(0 if size == TOO_LONG else size) for size in (name, generation, stamp, author, copies)]
-        run_bytes = [take(ROW_BYTES * rows) if rows >= 0 else None for rows in (native, alien)]
+        run_bytes = [take(RUN.size * rows) if rows >= 0 else None for rows in (native, alien)]
         oddity = ""
         frames: list[BitMap64 | None] = [BitMap64(), BitMap64()]
         try:

@@ -53,13 +53,13 @@ cdef class ServerHandle:
         self.require_open()
         return bodhi_server_wake(self.server)
 
-    def admit(self, int fd, bytes session=b""):
+    def admit(self, int fd, bytes session):
         """Hand over an admitted socket, with the key of its messages; it is the server's from now on."""
         cdef const uint8_t *key = <const uint8_t *><const char *>session
         self.require_open()
-        if len(session) not in (0, MAC_KEY):
+        if len(session) != MAC_KEY:
             raise ValueError(f"a session's key has {MAC_KEY} bytes")
-        check_served(bodhi_server_admit(self.server, fd, key if len(session) > 0 else NULL))
+        check_served(bodhi_server_admit(self.server, fd, key))
 
     def close(self):
         """Keep and acknowledge what was pushed, and end."""

@@ -2,11 +2,11 @@
 #ifndef BODHI_PUSHER_H
 #define BODHI_PUSHER_H
 
-#include <poll.h>
+#include <pthread.h>
 
 #include "bodhi.h"
 #include "codec/ids.h"
-#include "net/connect_async.h"
+#include "net/link.h"
 #include "write/direct_push.h"
 
 /* --- slots.c: frames in flight, which go from list to list until they are acknowledged ---------------------------- */
@@ -38,27 +38,24 @@ slot *slots_make(const bodhi_frame *frame);
 
 void slots_free(slot_list *list);
 
-/* --- The pusher --------------------------------------------------------------------------------------------------- */
+/* --- The pusher: all of it is under its mutex, but for what never changes and for links, which are their threads' --
+ */
 
-enum {
-    FIRST_PAUSE_MS = 1000, /* before a server that failed is tried again */
-    STALLED_MS = 250       /* a server that takes no bytes for so long is left to itself */
-};
-
+/* A server, whose thread connects to it, sends it frames, and takes what it says of them. */
 typedef struct {
+    bodhi_pusher *pusher;
     char *address;
-    wire_link link;     /* fd -1: not connected */
-    dialling *dialling; /* NULL: nobody connects to it now */
-    bool refuses;       /* it has refused frames: it gets no more, and is left alone when it has answered for all */
-    bool again;         /* all was sent to it again, and nothing acknowledged since */
+    wire_link link; /* fd -1: not connected */
+    int wake;       /* an eventfd: there is something to be done */
     uint8_t token[WIRE_TOKEN];
-    slot_list sent;   /* to it, and not acknowledged yet */
+    bool tried;       /* it was dialled once */
+    bool refuses;     /* it has refused frames: it gets no more, and is left alone when it has answered for all */
+    bool again;       /* all was sent to it again, and nothing acknowledged since */
+    bool flush_due;   /* a FLUSH is to go behind all frames */
+    size_t unsent;    /* bytes of `out` and what is behind it */
+    slot_list sent;   /* given to it, and not acknowledged yet */
     slot *out;        /* of these the first that has not all gone yet; NULL: there is none */
-    size_t out_bytes; /* of `out`, else of the FLUSH, once its first byte goes; 0: before */
-    size_t out_done;  /* of these, that have gone */
-    bool flush_due;   /* a FLUSH is to go behind it */
-    unsigned char flush[WIRE_HEADER + MAC_BYTES];
-    int64_t moved_at; /* when bytes last went */
+    int64_t moved_at; /* when bytes last went, or `out` was given */
     int64_t unasked;  /* bytes sent since the last FLUSH */
     int64_t asked_at; /* when a FLUSH went that was not answered yet; 0: none waits */
     int64_t retry_at;
@@ -82,14 +79,20 @@ struct bodhi_pusher {
     size_t key_bytes; /* 0: none */
     server *servers;  /* in the order of their addresses, whatever it was in the call */
     int n_servers;
-    struct pollfd *polled; /* room for all of them */
-    uint64_t start;        /* the server of frame 0, modulo their number */
-    slot_list waiting;     /* to be given to a server */
-    int64_t bytes;         /* in flight */
-    int64_t moved;         /* bytes of frames sent for the first time */
-    int refused;           /* status with which servers refused frames lately, or 0 */
-    bool conflict;         /* what is there is of another simulation: nothing more is pushed */
-    char reason[1024];     /* what a server said of that; "": nothing */
+    uint64_t start; /* the server of frame 0, modulo their number */
+
+    pthread_mutex_t mutex;
+    pthread_cond_t changed; /* something that the caller may wait for */
+    int holders;            /* threads of servers, and the caller */
+    bool closing;
+    slot_list waiting; /* to be given to a server */
+    int64_t bytes;     /* in flight */
+    int64_t moved;     /* bytes of frames sent for the first time */
+    int refused;       /* status with which servers refused frames lately, or 0 */
+    bool conflict;     /* what is there is of another simulation: nothing more is pushed */
+    char reason[1024]; /* what a server said of that; "": nothing */
+    int dial_status;   /* of the last server that could not be connected to, and why */
+    char dial_message[512];
     bodhi_push_facts facts;
 };
 
@@ -99,29 +102,35 @@ int pusher_set_identity(bodhi_pusher *p, const char *identity);
 /* As bodhi_push(), of whatever is pushed. */
 int pusher_push(bodhi_pusher *pusher, const bodhi_frame *frame);
 
+/* --- servers.c: the mutex is held, but by who makes a pusher ------------------------------------------------------ */
+
+/* A pusher without servers; NULL: memory is out. */
+bodhi_pusher *pusher_new(void);
+
+/* Let go of a pusher, whose mutex is held; who does so last frees it. */
+void pusher_let_go(bodhi_pusher *p);
+
+enum {
+    FIRST_PAUSE_MS = 1000 /* before a server that failed is tried again */
+};
+
 /* How long a server may take before it is late. */
 int64_t patience_of(const bodhi_pusher *p);
 
-/* Begin to connect to a server; what was sent to it before is then sent again, and goes nowhere else meanwhile. */
-void server_begin_dialling(bodhi_pusher *p, server *s, int64_t timeout_ms);
+/* Start a server's thread, which holds the pusher. False: there is none to be had. */
+bool server_start(server *s);
 
-/* Take what came of connecting to a server, which has ended. Errors: as dial_end. */
-int server_end_dialling(bodhi_pusher *p, server *s);
+/* Give the frames that wait to the servers that their numbers name, or to the next ones that take them. */
+void servers_give(bodhi_pusher *p);
 
-/* Whether something is still to go to a server, which then can be given no other frame. */
-bool server_is_sending(const server *s);
+/* Have all servers acknowledge what was sent to them. */
+void servers_ask_for_acks(bodhi_pusher *p);
 
-/* Send it what it takes now. */
-void server_send(bodhi_pusher *p, server *s);
+/* Have a server's thread look at what is to be done. */
+void server_wake(const server *s);
 
-/* Ask it to acknowledge what was sent. */
-void server_ask_for_acks(bodhi_pusher *p, server *s);
-
-/* Wait up to `wait_ms` until some server can be sent to, has sent something, or has been connected to. */
-void servers_await(const bodhi_pusher *p, int64_t wait_ms);
-
-/* Go on with all servers, waiting up to `wait_ms` for the first; try those that are late over a new connection. */
-void servers_go_on(bodhi_pusher *p, int64_t wait_ms);
+/* How many threads push in this process, those of abandoned pushers among them, which end soon. */
+int servers_running(void);
 
 /* --- launch.c: which launch of a simulation this process is of, as all of one mpiexec or srun have it ------------- */
 

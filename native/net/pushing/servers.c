@@ -1,20 +1,72 @@
-/* The servers of a pusher; see pusher.h. */
-#include "net/pushing/pusher.h"
-
+/* The servers of a pusher, each with a thread: one that is dead or slow keeps nobody from pushing to the others. */
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/status.h"
+#include "base/thread.h"
+#include "net/pushing/pusher.h"
 
 enum {
     TRIES = 3, /* a server is late after this part of the timeout: another may have its frames in time */
-    MAX_PAUSE_MS = 60000
+    MAX_PAUSE_MS = 60000,
+    STALLED_MS = 250, /* a server that takes no bytes for so long is left to itself */
+    LONG_MS = 3600 * 1000,
+    CHUNK = 256 << 10, /* bytes that go before anybody looks whether they do */
+    QUEUED = 1 << 20   /* bytes of frames that wait for a server while it takes others */
 };
 
-/* --- Slots ------------------------------------------------------------------------------------------------------- */
+static _Thread_local const bodhi_pusher *mine;
+static atomic_int running;
+
+/* --- The pusher --------------------------------------------------------------------------------------------------- */
+
+bodhi_pusher *pusher_new(void) {
+    bodhi_pusher *p = calloc(1, sizeof *p);
+    pthread_condattr_t attributes;
+    if (p != NULL) {
+        (void)pthread_condattr_init(&attributes);
+        (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+        (void)pthread_mutex_init(&p->mutex, NULL);
+        (void)pthread_cond_init(&p->changed, &attributes);
+        (void)pthread_condattr_destroy(&attributes);
+        p->holders = 1;
+    }
+    return p;
+}
+
+static void free_pusher(bodhi_pusher *p) {
+    straight_close(p->straight);
+    id_order_free(&p->scratch.order);
+    free(p->scratch.vectors);
+    for (int i = 0; p->servers != NULL && i < p->n_servers; i++) {
+        slots_free(&p->servers[i].sent);
+        io_drop(p->servers[i].wake);
+        free(p->servers[i].address);
+    }
+    slots_free(&p->waiting);
+    free(p->servers);
+    (void)pthread_mutex_destroy(&p->mutex);
+    (void)pthread_cond_destroy(&p->changed);
+    explicit_bzero(p->key, sizeof p->key);
+    free(p);
+}
+
+void pusher_let_go(bodhi_pusher *p) {
+    bool last = --p->holders == 0;
+    pthread_mutex_unlock(&p->mutex);
+    if (last) {
+        free_pusher(p);
+    }
+}
+
+/* --- Frames ------------------------------------------------------------------------------------------------------ */
 
 static void acknowledged(bodhi_pusher *p, slot *s) {
     p->bytes -= (int64_t)s->size;
@@ -28,7 +80,51 @@ static void requeue(bodhi_pusher *p, slot *s) {
     slots_append(&p->waiting, s);
 }
 
-/* --- Servers ----------------------------------------------------------------------------------------------------- */
+/* The server that a frame's number names, or the next one that takes it; NULL: none takes it now, or it is to wait for
+ * one that is busy with frames before it. */
+static server *choose_server(bodhi_pusher *p, uint64_t number) {
+    int64_t since = now_ms() - STALLED_MS;
+    for (int tried = 0; tried < p->n_servers && !p->conflict; tried++) {
+        server *s = &p->servers[(p->start + number + (uint64_t)tried) % (uint64_t)p->n_servers];
+        if (s->link.fd >= 0 && !s->refuses && (s->out == NULL || s->moved_at > since)) {
+            return s->out == NULL || s->unsent < QUEUED ? s : NULL;
+        }
+    }
+    return NULL;
+}
+
+void server_wake(const server *s) {
+    const uint64_t one = 1;
+    ssize_t put = write(s->wake, &one, sizeof one); /* an eventfd takes it */
+    (void)put;
+}
+
+void servers_give(bodhi_pusher *p) {
+    server *to;
+    while (p->waiting.n > 0 && (to = choose_server(p, p->waiting.first->number)) != NULL) {
+        slot *given = slots_take(&p->waiting);
+        slots_append(&to->sent, given);
+        p->facts.given_again += given->again;
+        to->unsent += given->size;
+        if (to->out == NULL) {
+            to->out = given;
+            to->moved_at = now_ms();
+            server_wake(to);
+        }
+    }
+}
+
+void servers_ask_for_acks(bodhi_pusher *p) {
+    for (int i = 0; i < p->n_servers; i++) {
+        server *s = &p->servers[i];
+        if (s->link.fd >= 0 && !s->flush_due && (s->unasked > 0 || s->out != NULL)) {
+            s->flush_due = true;
+            server_wake(s);
+        }
+    }
+}
+
+/* --- Connections ------------------------------------------------------------------------------------------------- */
 
 int64_t patience_of(const bodhi_pusher *p) {
     return p->options.timeout_ms / TRIES > 0 ? p->options.timeout_ms / TRIES : 1;
@@ -38,12 +134,12 @@ static void disconnect(server *s) {
     link_close(&s->link);
     s->asked_at = 0;
     s->unasked = 0;
+    s->unsent = 0;
     s->out = NULL;
-    s->out_done = s->out_bytes = 0;
     s->flush_due = s->refuses = false;
 }
 
-/* Do not try a server again for a while; what was sent to it is given to others. */
+/* Do not try a server again for a while; what was given to it is given to others. */
 static void back_off(bodhi_pusher *p, server *from) {
     slot *s;
     disconnect(from);
@@ -53,113 +149,75 @@ static void back_off(bodhi_pusher *p, server *from) {
     while ((s = slots_take(&from->sent)) != NULL) {
         requeue(p, s);
     }
+    servers_give(p);
 }
 
-/* Another simulation has the dataset: whatever else the other servers take, this one must not go on. */
-static void note_conflict(bodhi_pusher *p, const char *reason) {
-    if (!p->conflict) {
-        (void)snprintf(p->reason, sizeof p->reason, "%s", reason);
-    }
-    p->conflict = true;
-}
-
-void server_begin_dialling(bodhi_pusher *p, server *s, int64_t timeout_ms) {
-    disconnect(s);
-    dial_request request = {
-        .address = s->address, .key_bytes = p->key_bytes, .open = p->open, .timeout_ms = timeout_ms};
-    memcpy(request.key, p->key, p->key_bytes);
-    memcpy(request.open.token, s->token, WIRE_TOKEN);
-    s->dialling = dial_begin(&request);
-    if (s->dialling == NULL) {
+/* A server broke off or was too slow: try it once more. */
+static void reconnect(bodhi_pusher *p, server *s) {
+    if (s->again) {
         back_off(p, s);
+    } else {
+        disconnect(s);
     }
-    explicit_bzero(request.key, sizeof request.key);
 }
 
 /* Send all once more that a server had not acknowledged over its last connection: what it has it acknowledges. */
 static void send_again(bodhi_pusher *p, server *s) {
     for (slot *each = s->sent.first; each != NULL; each = each->next) {
         each->again = true;
+        s->unsent += each->size;
     }
     p->facts.given_again += s->sent.n;
     s->out = s->sent.first;
+    s->moved_at = now_ms();
     s->again = s->flush_due = s->out != NULL;
 }
 
-int server_end_dialling(bodhi_pusher *p, server *s) {
-    int status = dial_end(s->dialling, &s->link);
-    s->dialling = NULL;
-    s->moved_at = now_ms();
-    if (status == BODHI_ERROR_CONFLICT) {
-        note_conflict(p, bodhi_message());
-    }
+static int is_closing(void) {
+    bodhi_pusher *p = (bodhi_pusher *)(uintptr_t)mine;
+    pthread_mutex_lock(&p->mutex);
+    bool closing = p->closing;
+    pthread_mutex_unlock(&p->mutex);
+    return closing;
+}
+
+/* Connect to a server and open the dataset; the mutex is not held. */
+static int dial(const server *s, wire_link *link, int64_t timeout_ms) {
+    const bodhi_pusher *p = s->pusher;
+    const wire_open *open = &p->open;
+    int64_t deadline = now_ms() + timeout_ms;
+    int status = link_dial(link, s->address, geteuid(), p->key_bytes > 0 ? p->key : NULL, p->key_bytes, deadline);
     if (status == BODHI_OK) {
-        send_again(p, s);
-    } else {
-        back_off(p, s);
+        status = link_open(link, open->flags, s->token, open->name, open->generation, open->generation_bytes,
+                           open->identity, NULL, deadline);
     }
+    link->interrupted = NULL; /* from now on it is woken */
+    link->wake = s->wake;
     return status;
 }
 
-/* A server broke off or was too slow: try it once more. */
-static void resync(bodhi_pusher *p, server *s) {
-    if (s->again) {
-        back_off(p, s);
-    } else {
-        server_begin_dialling(p, s, patience_of(p));
+static void connect_to(bodhi_pusher *p, server *s) {
+    wire_link link = {.fd = -1, .interrupted = is_closing};
+    int64_t timeout_ms = s->tried ? patience_of(p) : p->options.timeout_ms;
+    pthread_mutex_unlock(&p->mutex);
+    int status = dial(s, &link, timeout_ms);
+    pthread_mutex_lock(&p->mutex);
+    s->tried = true;
+    if (status == BODHI_OK) {
+        s->link = link;
+        send_again(p, s);
+        servers_give(p);
+        return;
     }
-}
-
-/* --- Sending ----------------------------------------------------------------------------------------------------- */
-
-bool server_is_sending(const server *s) {
-    return s->out != NULL || s->flush_due;
-}
-
-/* The message that goes now; authenticated before its first byte goes. */
-static const unsigned char *message_of(server *s) {
-    unsigned char *message = s->out != NULL ? s->out->message : s->flush;
-    if (s->out_bytes == 0) {
-        size_t size = s->out != NULL ? s->out->size : WIRE_HEADER;
-        if (s->out == NULL) {
-            wire_header(message, WIRE_FLUSH, NULL, 0);
-        }
-        const wire_part body = {message + WIRE_HEADER, size - WIRE_HEADER};
-        s->out_bytes = size + wire_tag(&s->link.mac, message, &body, 1, message + size);
+    link_close(&link);
+    p->dial_status = status;
+    (void)snprintf(p->dial_message, sizeof p->dial_message, "%s", bodhi_message());
+    if (status == BODHI_ERROR_CONFLICT && !p->conflict) {
+        /* Another simulation has the dataset: whatever else the other servers take, this one must not go on. */
+        (void)snprintf(p->reason, sizeof p->reason, "%s", bodhi_message());
+        p->conflict = true;
     }
-    return message;
-}
-
-void server_send(bodhi_pusher *p, server *s) {
-    while (s->link.fd >= 0 && server_is_sending(s)) {
-        const unsigned char *message = message_of(s);
-        ssize_t sent = link_send_some(&s->link, message + s->out_done, s->out_bytes - s->out_done);
-        if (sent < 0) {
-            resync(p, s);
-        }
-        if (sent <= 0) {
-            return;
-        }
-        s->out_done += (size_t)sent;
-        s->moved_at = now_ms();
-        p->moved += s->out != NULL && !s->out->again ? sent : 0; /* what goes round and round is no progress */
-        if (s->out_done < s->out_bytes) {
-            continue;
-        }
-        s->out_done = s->out_bytes = 0;
-        if (s->out != NULL) {
-            s->out = s->out->next;
-        } else {
-            s->flush_due = false;
-            s->asked_at = s->asked_at == 0 ? now_ms() : s->asked_at;
-        }
-    }
-}
-
-void server_ask_for_acks(bodhi_pusher *p, server *s) {
-    s->unasked = 0;
-    s->flush_due = true;
-    server_send(p, s);
+    back_off(p, s);
 }
 
 /* --- Acknowledgements -------------------------------------------------------------------------------------------- */
@@ -204,58 +262,126 @@ static bool take_answer(bodhi_pusher *p, server *s) {
         p->refused = 0;
     } else if (s->sent.n == 0 || conflict) {
         back_off(p, s);
-    } else if (!s->flush_due && s->unasked > 0) {
-        server_ask_for_acks(p, s);
+    } else {
+        s->flush_due = s->flush_due || s->unasked > 0 || s->out != NULL;
+        servers_give(p);
     }
     return true;
 }
 
-/* Take all that a server has sent. */
-static void receive_acks(bodhi_pusher *p, server *s) {
-    while (s->link.fd >= 0) {
-        int status = link_receive(&s->link, 0);
-        if (status == BODHI_END) {
-            return;
-        }
-        if (status != BODHI_OK || !take_answer(p, s)) {
-            resync(p, s);
-            return;
-        }
-    }
-}
-
-void servers_await(const bodhi_pusher *p, int64_t wait_ms) {
-    struct pollfd *polled = p->polled;
-    nfds_t n = 0;
-    for (int i = 0; i < p->n_servers; i++) {
-        const server *s = &p->servers[i];
-        if (s->dialling != NULL) {
-            polled[n++] = (struct pollfd){.fd = dial_descriptor(s->dialling), .events = POLLIN};
-        } else if (s->link.fd >= 0 && s->sent.n > 0) {
-            short events = (short)(server_is_sending(s) ? POLLIN | POLLOUT : POLLIN);
-            polled[n++] = (struct pollfd){.fd = s->link.fd, .events = events};
-        }
-    }
-    (void)bodhi_io.poll(polled, n, (int)wait_ms);
-}
-
-static bool is_late(const bodhi_pusher *p, const server *s, int64_t now) {
-    return (s->asked_at != 0 && now - s->asked_at > patience_of(p)) ||
-           (server_is_sending(s) && now - s->moved_at > patience_of(p));
-}
-
-void servers_go_on(bodhi_pusher *p, int64_t wait_ms) {
-    servers_await(p, wait_ms);
+/* Wait for an answer until somebody wakes us, the server is late, or not at all. */
+static void receive(bodhi_pusher *p, server *s, bool waits) {
     int64_t now = now_ms();
-    for (int i = 0; i < p->n_servers; i++) {
-        server *s = &p->servers[i];
-        if (s->dialling != NULL && dial_has_ended(s->dialling)) {
-            (void)server_end_dialling(p, s);
-        }
-        receive_acks(p, s);
-        server_send(p, s);
-        if (s->link.fd >= 0 && is_late(p, s, now)) {
-            resync(p, s);
-        }
+    int64_t late_at = s->asked_at == 0 ? now + LONG_MS : s->asked_at + patience_of(p);
+    uint64_t woken;
+    pthread_mutex_unlock(&p->mutex);
+    int status = link_receive(&s->link, waits ? late_at : now);
+    ssize_t got = waits ? read(s->wake, &woken, sizeof woken) : 0;
+    (void)got;
+    pthread_mutex_lock(&p->mutex);
+    if (status == BODHI_OK ? !take_answer(p, s) : status != BODHI_END || now_ms() >= late_at) {
+        reconnect(p, s);
     }
+}
+
+/* --- Sending ----------------------------------------------------------------------------------------------------- */
+
+/* Send bytes; the mutex is held before and afterwards. */
+static int send_bytes(bodhi_pusher *p, server *s, const unsigned char *bytes, size_t size) {
+    pthread_mutex_unlock(&p->mutex);
+    int status = link_send(&s->link, bytes, size, now_ms() + patience_of(p));
+    pthread_mutex_lock(&p->mutex);
+    s->moved_at = now_ms();
+    return p->closing ? BODHI_ERROR_INTERRUPTED : status;
+}
+
+static void send_frame(bodhi_pusher *p, server *s) {
+    slot *each = s->out;
+    const wire_part body = {each->message + WIRE_HEADER, each->size - WIRE_HEADER};
+    size_t size = each->size + wire_tag(&s->link.mac, each->message, &body, 1, each->message + each->size);
+    int status = BODHI_OK;
+    for (size_t at = 0; at < size && status == BODHI_OK; at += CHUNK) {
+        size_t n = size - at < CHUNK ? size - at : CHUNK;
+        status = send_bytes(p, s, each->message + at, n);
+        p->moved += each->again ? 0 : (int64_t)n; /* what goes round and round is no progress */
+    }
+    if (status != BODHI_OK) {
+        reconnect(p, s);
+        return;
+    }
+    s->out = each->next;
+    s->unsent -= each->size;
+    s->unasked += (int64_t)each->size;
+    servers_give(p);
+    receive(p, s, false);
+}
+
+static void send_flush(bodhi_pusher *p, server *s) {
+    unsigned char message[WIRE_HEADER + MAC_BYTES];
+    wire_header(message, WIRE_FLUSH, NULL, 0);
+    size_t size = WIRE_HEADER + wire_tag(&s->link.mac, message, NULL, 0, message + WIRE_HEADER);
+    s->flush_due = s->flush_due && s->out != NULL;
+    s->unasked = 0;
+    s->asked_at = s->asked_at == 0 ? now_ms() : s->asked_at;
+    if (send_bytes(p, s, message, size) != BODHI_OK) {
+        reconnect(p, s);
+    }
+}
+
+/* --- The thread -------------------------------------------------------------------------------------------------- */
+
+static void wait_to_retry(bodhi_pusher *p, server *s) {
+    struct pollfd wake = {.fd = s->wake, .events = POLLIN};
+    int64_t left = p->conflict ? -1 : s->retry_at - now_ms();
+    uint64_t woken;
+    pthread_mutex_unlock(&p->mutex);
+    (void)bodhi_io.poll(&wake, 1, (int)left);
+    ssize_t got = read(s->wake, &woken, sizeof woken);
+    (void)got;
+    pthread_mutex_lock(&p->mutex);
+}
+
+static void *serve(void *argument) {
+    server *s = argument;
+    bodhi_pusher *p = s->pusher;
+    mine = p;
+    pthread_mutex_lock(&p->mutex);
+    while (!p->closing) {
+        bool connected = s->link.fd >= 0;
+        if (!connected && (p->conflict || now_ms() < s->retry_at)) {
+            wait_to_retry(p, s);
+        } else if (!connected) {
+            connect_to(p, s);
+        } else if (s->unasked >= p->options.batch_bytes || (s->flush_due && s->out == NULL && s->sent.n > 0)) {
+            send_flush(p, s);
+        } else if (s->out != NULL) {
+            send_frame(p, s);
+        } else {
+            s->flush_due = false;
+            receive(p, s, true);
+        }
+        pthread_cond_broadcast(&p->changed);
+    }
+    disconnect(s);
+    pusher_let_go(p);
+    (void)atomic_fetch_sub(&running, 1);
+    return NULL;
+}
+
+bool server_start(server *s) {
+    pthread_t thread;
+    (void)atomic_fetch_add(&running, 1);
+    s->pusher->holders++;
+    bool started = thread_start(&thread, serve, s);
+    if (started) {
+        (void)pthread_detach(thread); /* resolving a name may take long, and is not waited for */
+    } else {
+        s->pusher->holders--;
+        (void)atomic_fetch_sub(&running, 1);
+    }
+    return started;
+}
+
+int servers_running(void) {
+    return atomic_load(&running);
 }

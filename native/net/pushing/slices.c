@@ -46,7 +46,7 @@ static int name_slices(slices_of *of, const char *dataset, const void *generatio
 
 static int open_straight(const slices_of *of, const char *dataset, const bodhi_push_options *options,
                          const bodhi_slice_options *slices, bodhi_pusher **pusher) {
-    bodhi_pusher *p = calloc(1, sizeof *p);
+    bodhi_pusher *p = pusher_new();
     if (p == NULL) {
         return bodhi_fail_memory();
     }

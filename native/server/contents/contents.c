@@ -230,9 +230,11 @@ bool answer_runs(connection *c) {
     int64_t last = asked.last > INT64_MAX ? INT64_MAX : (int64_t)asked.last;
     bodhi_run *runs = malloc(WIRE_MAX_RUNS * sizeof *runs);
     int64_t n = 0;
-    int status = runs == NULL ? bodhi_fail_memory()
-                              : bodhi_dataset_runs(c->dataset->dataset, (int)asked.kind, (int64_t)asked.first, last,
-                                                   runs, WIRE_MAX_RUNS, &n);
+    if (runs == NULL) {
+        return output_error(c, BODHI_ERROR_MEMORY, "out of memory");
+    }
+    int status =
+        bodhi_dataset_runs(c->dataset->dataset, (int)asked.kind, (int64_t)asked.first, last, runs, WIRE_MAX_RUNS, &n);
     size_t count = n < 0 ? WIRE_MAX_RUNS : (size_t)n;
     unsigned char *body = status == BODHI_OK ? output_body(c, count * sizeof *runs) : NULL;
     if (body != NULL) {

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import time
@@ -135,36 +134,6 @@ def test_bodies_beyond_all_memory_wait(run_limited):
         assert resident(process, "VmHWM") - before < 130 * MEGA
 
 
-@pytest.mark.nightly
-def test_begun_bodies_that_do_not_come_make_way(run_limited):
-    _, path = run_limited(memory=64 * MEGA, max_per_caller=1000)
-    with contextlib.ExitStack() as stack:
-        for _ in range(6):
-            dial(stack, path, PUSHING + message(FRAME, size=20 * MEGA, crc=0) + bytes(MEGA // 20))
-        start = time.monotonic()
-        with himach.Writer("other", 1_000_000, servers=[path], timeout=30) as writer:
-            writer.push(np.zeros((1_000_000, 3)), time=0)
-            writer.flush()
-        assert time.monotonic() - start < 20
-
-
-def test_idle_connections_hold_no_memory(run_limited):
-    """More of them than memory would be for, each of which has asked and got much."""
-    _, path = run_limited(memory=4 * MEGA, max_per_caller=1000)
-    push_to = himach.Writer("run", 100, servers=[path], timeout=10)
-    ask = message(READ, bytes(8 * 1000))
-    with contextlib.ExitStack() as stack:
-        for _ in range(600):
-            raw = dial(stack, path, READING)
-            raw.settimeout(10)
-            for part in (b"", ask):
-                raw.sendall(part)
-                size = struct.unpack("<I", raw.recv(16, socket.MSG_WAITALL)[8:12])[0]
-                assert len(raw.recv(size, socket.MSG_WAITALL)) == size
-        push_to.push(frame_of(0), time=0)
-        push_to.close()
-
-
 # --- Connections ------------------------------------------------------------------------------------------------------
 
 
@@ -234,17 +203,6 @@ def test_the_owner_asks_and_stops_a_full_server(run_limited):
         assert control.stop(store, seconds=10)
         assert process.wait(10) == 0
         del silent
-
-
-def test_who_says_nothing_makes_way(run_limited):
-    _, path = run_limited(connections=8)
-    with contextlib.ExitStack() as stack:
-        for _ in range(8):
-            dial(stack, path)
-        time.sleep(0.3)
-        push_to = himach.Writer("run", 100, servers=[path], timeout=5)
-        push_to.push(frame_of(0), time=0)
-        push_to.close()
 
 
 def crowd(path):

@@ -115,17 +115,6 @@ def test_idle_connection_is_closed(tmp_path):
         assert talk(path, OPENED) != b""
 
 
-def test_too_many_connections(tmp_path):
-    with served(tmp_path, max_connections=3) as path, contextlib.ExitStack() as stack:
-        for _ in range(3):
-            raw = dial(stack, path, question(STATUS))
-            assert raw.recv(65536)
-        assert b"as many connections" in talk(path, OPENED)
-        raw.close()
-        time.sleep(0.3)
-        assert b"no message" in talk(path, b"x" * 16)
-
-
 @pytest.mark.slow
 def test_killing_everybody():
     done = subprocess.run(

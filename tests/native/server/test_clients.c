@@ -42,9 +42,12 @@ static void test_questions(void) {
     send_frame(&one, 200); /* it did not say that it would push */
     CHECK(link_answer(&one, WIRE_FRAME, now_ms() + SOON_MS) == BODHI_ERROR_UNSAFE);
     link_close(&one);
-    one = opened(0, no_token, "/run", "one");
-    CHECK(question(&one, WIRE_FETCH, "a/../../identity", 0, 0) == BODHI_ERROR_ARGUMENT);
-    link_close(&one);
+    static const char *const no_names[] = {"a/../../identity", "a/b", "", "\xff"};
+    for (size_t i = 0; i < LENGTH(no_names); i++) {
+        one = opened(0, no_token, "/run", "one");
+        CHECK(question(&one, WIRE_FETCH, no_names[i], 0, 0) == BODHI_ERROR_ARGUMENT);
+        link_close(&one);
+    }
     link_close(&two);
     stop();
 }

@@ -46,23 +46,21 @@ static void connect_both(int ends[2]) {
     (void)close(listening);
 }
 
-static int try_remote(served_dataset *d, bool with_macs) {
+static int try_remote(served_dataset *d) {
     static const uint8_t key[MAC_KEY] = {2, 7, 1};
     static char name[] = "beside";
     int ends[2];
     connect_both(ends);
     *d = (served_dataset){.link = {.address = name, .fd = ends[0]}, .timeout_ms = SOON_MS * 5L, .remote = true};
     CHECK(pthread_mutex_init(&d->talking, NULL) == 0 && pthread_mutex_init(&d->mutex, NULL) == 0);
-    if (with_macs) {
-        mac_begin(&d->link.mac, key, true);
-        mac_begin(&d->link.in.mac, key, false);
-    }
-    CHECK(bodhi_server_admit(own.server, ends[1], with_macs ? key : NULL) == BODHI_OK);
+    mac_begin(&d->link.mac, key, true);
+    mac_begin(&d->link.in.mac, key, false);
+    CHECK(bodhi_server_admit(own.server, ends[1], key) == BODHI_OK);
     return served_open(d, "/run", "one", 3);
 }
 
-static void open_remote(served_dataset *d, bool with_macs) {
-    CHECK(try_remote(d, with_macs) == BODHI_OK);
+static void open_remote(served_dataset *d) {
+    CHECK(try_remote(d) == BODHI_OK);
 }
 
 static void close_remote(served_dataset *d) {
@@ -75,8 +73,8 @@ static void test_connections_of_an_address(void) {
     served_dataset first;
     served_dataset second;
     start((bodhi_serve_options){.max_connections = 2});
-    open_remote(&first, false);
-    CHECK(try_remote(&second, false) < 0);
+    open_remote(&first);
+    CHECK(try_remote(&second) < 0);
     close_remote(&second);
     close_remote(&first);
     stop();
@@ -117,11 +115,11 @@ static void read_both(served_dataset *d, const bodhi_read_options *options, int6
     bodhi_reader_close(here);
 }
 
-static void test_reading(bool with_macs) {
+static void test_reading(void) {
     static const bodhi_range some[] = {{9000, 9400}, {15000, 18000}};
     served_dataset d;
-    DOING("reading, MACs %d", with_macs);
-    open_remote(&d, with_macs);
+    DOING("reading");
+    open_remote(&d);
     for (int64_t request = 0; request <= 100000; request += 100000) {
         for (int32_t check_only = 0; check_only < 2; check_only++) {
             for (int32_t no_thread = 0; no_thread < 2; no_thread++) {
@@ -148,7 +146,7 @@ static void test_two_at_once(void) {
     bodhi_reader *here[2];
     bodhi_read_options options = {.request_bytes = 50000};
     DOING("two readers");
-    open_remote(&d, true);
+    open_remote(&d);
     CHECK(served_reader_open(&d, numbers, N_FRAMES, &options, &one) == BODHI_OK);
     CHECK(served_reader_open(&d, numbers, N_FRAMES, &options, &other) == BODHI_OK);
     for (int i = 0; i < 2; i++) {
@@ -198,7 +196,7 @@ static void test_damage(void) {
         wrong[i] = (unsigned char)~right[i];
     }
     CHECK(pwrite(fd, wrong, WRONG, middle) == WRONG);
-    open_remote(&d, true);
+    open_remote(&d);
     for (int32_t how = 0; how < 4; how++) {
         bodhi_read_options options = {.check_only = how & 1, .no_thread = how >> 1};
         CHECK(count_misses(&d, &options) == 1);
@@ -214,7 +212,7 @@ static void test_a_lost_server(void) {
     bodhi_frame frame;
     bodhi_read_options options = {.request_bytes = 50000};
     DOING("a server that ends");
-    open_remote(&d, true);
+    open_remote(&d);
     CHECK(served_reader_open(&d, numbers, N_FRAMES, &options, &reader) == BODHI_OK);
     CHECK(bodhi_reader_next(reader, &frame) == BODHI_OK);
     stop();
@@ -234,8 +232,7 @@ int main(void) {
     begin("writing");
     write_many();
     start((bodhi_serve_options){0});
-    test_reading(false);
-    test_reading(true);
+    test_reading();
     test_two_at_once();
     test_damage();
     test_a_lost_server();

@@ -3,7 +3,6 @@
 #include <poll.h>
 
 #include "base/clock.h"
-#include "net/connect_async.h"
 #include "running.h"
 
 enum { NOBODY = 65534 };
@@ -80,16 +79,14 @@ static void *admit(void *argument) {
     return NULL;
 }
 
-/* What comes of a connection that is made in a thread of its own. */
-static int dial_aside(const dial_request *request, wire_link *link) {
-    dialling *d = dial_begin(request);
-    CHECK(d != NULL);
-    struct pollfd polled = {.fd = dial_descriptor(d), .events = POLLIN};
-    CHECK(poll(&polled, 1, 2 * SOON_MS) == 1 && dial_has_ended(d));
-    return dial_end(d, link);
+/* What comes of pushing to a server. */
+static int push_to(const char *address, const char *key_file) {
+    const bodhi_push_options options = {.key_file = key_file, .timeout_ms = SOON_MS};
+    bodhi_pusher *pusher;
+    return bodhi_push_open(&address, 1, "run", NULL, 0, &options, &pusher);
 }
 
-static int dial_gate(gate g, bool aside) {
+static int dial_gate(gate g, const char *key_file) {
     static const uint8_t key[] = "0123456789abcdef";
     struct sockaddr_in name;
     char address[64];
@@ -99,10 +96,8 @@ static int dial_gate(gate g, bool aside) {
     (void)snprintf(address, sizeof address, "127.0.0.1:%u", ntohs(name.sin_port));
     CHECK(pthread_create(&one, NULL, admit, &g) == 0);
     int64_t began = now_ms();
-    dial_request request = {.address = address, .key_bytes = 16, .open = {.name = "/run"}, .timeout_ms = SOON_MS};
-    memcpy(request.key, key, 16);
-    int status = aside ? dial_aside(&request, &link)
-                       : link_dial(&link, address, 0, key, 16, now_ms() + (g.is_silent ? 300 : SOON_MS));
+    int status = key_file != NULL ? push_to(address, key_file)
+                                  : link_dial(&link, address, 0, key, 16, now_ms() + (g.is_silent ? 300 : SOON_MS));
     CHECK(now_ms() - began < (int64_t)2 * SOON_MS);
     link_close(&link);
     (void)shutdown(g.listener, SHUT_RDWR); /* nobody else comes */
@@ -120,15 +115,16 @@ static void test_admission(void) {
     char address[] = "127.0.0.1:1";
     CHECK(link_dial(&link, address, 0, NULL, 0, now_ms() + SOON_MS) == BODHI_ERROR_ARGUMENT); /* it has no key */
     link_close(&link);
-    CHECK(dial_gate((gate){.key = "0123456789abcdef"}, false) == BODHI_OK);
-    CHECK(dial_gate((gate){.key = "0123456789abcdeX"}, false) == BODHI_ERROR_UNSAFE);
-    CHECK(dial_gate((gate){.key = "0123456789abcdef", .refusal = 1}, false) == BODHI_ERROR_UNSAFE);
-    CHECK(dial_gate((gate){.key = "0123456789abcdef", .is_silent = true}, false) == BODHI_ERROR_UNREACHABLE);
-    CHECK(dial_gate((gate){.key = "0123456789abcdef"}, true) == BODHI_ERROR_UNREACHABLE); /* it ends once we are in */
+    CHECK(dial_gate((gate){.key = "0123456789abcdef"}, NULL) == BODHI_OK);
+    CHECK(dial_gate((gate){.key = "0123456789abcdeX"}, NULL) == BODHI_ERROR_UNSAFE);
+    CHECK(dial_gate((gate){.key = "0123456789abcdef", .refusal = 1}, NULL) == BODHI_ERROR_UNSAFE);
+    CHECK(dial_gate((gate){.key = "0123456789abcdef", .is_silent = true}, NULL) == BODHI_ERROR_UNREACHABLE);
     (void)snprintf(path, sizeof path, "%s/key", root);
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     CHECK(fd >= 0 && write(fd, "0123456789abcdef\n", 17) == 17 && close(fd) == 0);
     CHECK(link_read_key(path, key, &size) == BODHI_OK && size == 16);
+    CHECK(dial_gate((gate){.key = "0123456789abcdef"}, path) == BODHI_ERROR_UNREACHABLE); /* it ends once we are in */
+    CHECK(dial_gate((gate){.key = "0123456789abcdeX"}, path) == BODHI_ERROR_UNSAFE);
     CHECK(chmod(path, 0640) == 0 && link_read_key(path, key, &size) == BODHI_ERROR_UNSAFE);
 }
 
@@ -197,11 +193,15 @@ static void test_turns(void) {
 
 /* A connection that comes from elsewhere than the owner's. */
 static wire_link stranger(void) {
+    static const uint8_t session[MAC_KEY] = {3, 1, 4};
     static char name[] = "stranger";
     int ends[2];
     CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
-    CHECK(bodhi_server_admit(own.server, ends[1], NULL) == BODHI_OK);
-    return (wire_link){.fd = ends[0], .address = name};
+    CHECK(bodhi_server_admit(own.server, ends[1], session) == BODHI_OK);
+    wire_link link = {.fd = ends[0], .address = name};
+    mac_begin(&link.mac, session, true);
+    mac_begin(&link.in.mac, session, false);
+    return link;
 }
 
 static void test_a_full_server(void) {
