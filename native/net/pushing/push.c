@@ -80,6 +80,9 @@ static int wait_until(bodhi_pusher *p, bool (*enough)(const bodhi_pusher *p)) {
     int64_t before = p->facts.acknowledged + p->moved;
     int64_t since = now_ms();
     servers_give(p);
+    if (!enough(p) && servers_up(p) == 0) {
+        servers_try(p);
+    }
     while (!p->conflict && !enough(p)) {
         if (p->facts.acknowledged + p->moved != before) {
             before = p->facts.acknowledged + p->moved;

@@ -123,6 +123,9 @@ bool server_start(server *s);
 /* Give the frames that wait to the servers that their numbers name, or to the next ones that take them. */
 void servers_give(bodhi_pusher *p);
 
+/* Try servers that are left alone at once: a call waits for them. */
+void servers_try(bodhi_pusher *p);
+
 /* Have all servers acknowledge what was sent to them. */
 void servers_ask_for_acks(bodhi_pusher *p);
 

@@ -114,6 +114,15 @@ void servers_give(bodhi_pusher *p) {
     }
 }
 
+void servers_try(bodhi_pusher *p) {
+    for (int i = 0; i < p->n_servers; i++) {
+        server *s = &p->servers[i];
+        s->retry_at = 0;
+        s->pause_ms = FIRST_PAUSE_MS;
+        server_wake(s);
+    }
+}
+
 void servers_ask_for_acks(bodhi_pusher *p) {
     for (int i = 0; i < p->n_servers; i++) {
         server *s = &p->servers[i];
