@@ -419,7 +419,7 @@ int link_receive(wire_link *link, int64_t deadline) {
     }
 }
 
-int link_misfit(const wire_link *link) {
+static int misfit(const wire_link *link) {
     return bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: an answer that does not fit the question", link->address);
 }
 
@@ -428,7 +428,7 @@ int link_answer(wire_link *link, enum wire_verb verb, int64_t deadline) {
     if (status == BODHI_END) {
         return unreachable(link, "no answer in time");
     }
-    return status == BODHI_OK && link->verb != verb ? link_misfit(link) : status;
+    return status == BODHI_OK && link->verb != verb ? misfit(link) : status;
 }
 
 int link_ask(wire_link *link, enum wire_verb verb, const wire_part *parts, int n, int64_t deadline) {
@@ -447,7 +447,7 @@ int link_open(wire_link *link, uint32_t flags, const uint8_t token[WIRE_TOKEN], 
         {&head, sizeof head}, {name, strlen(name)}, {generation, generation_bytes}, {identity, strlen(identity)}};
     int status = link_ask(link, WIRE_OPEN, parts, 4, deadline);
     if (status == BODHI_OK && link->n_bytes != sizeof *opened) {
-        return link_misfit(link);
+        return misfit(link);
     }
     if (status == BODHI_OK && opened != NULL) {
         memcpy(opened, link->records, sizeof *opened);

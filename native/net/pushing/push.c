@@ -178,7 +178,7 @@ static int make_servers(bodhi_pusher *p, const char *const *servers, int n) {
     if (p->servers == NULL) {
         return bodhi_fail_memory();
     }
-    p->n_servers = n;
+    p->n_servers = p->n_untried = n;
     for (int i = 0; i < n; i++) {
         p->servers[i].link.fd = p->servers[i].wake = -1;
     }
@@ -231,14 +231,6 @@ static int make_pusher(bodhi_pusher *p, const char *dataset, const void *generat
     return o->key_file == NULL ? BODHI_OK : link_read_key(o->key_file, p->key, &p->key_bytes);
 }
 
-static int count_untried(const bodhi_pusher *p) {
-    int n = 0;
-    for (int i = 0; i < p->n_servers; i++) {
-        n += !p->servers[i].tried;
-    }
-    return n;
-}
-
 /* Connect to all servers. One that answers is enough: the others are waited for a moment, so that frames go to all from
  * the first on, and so that they can say whose the dataset is. Of several errors the last one is told. */
 static int connect_all(bodhi_pusher *p) {
@@ -249,7 +241,7 @@ static int connect_all(bodhi_pusher *p) {
             return bodhi_fail(BODHI_ERROR_MEMORY, "no thread to push to %s with", p->servers[i].address);
         }
     }
-    while (!p->conflict && count_untried(p) > 0 && now_ms() < until) {
+    while (!p->conflict && p->n_untried > 0 && now_ms() < until) {
         if (!await_change(p)) {
             return bodhi_fail(BODHI_ERROR_INTERRUPTED, "interrupted while connecting to servers");
         }

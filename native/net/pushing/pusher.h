@@ -48,7 +48,7 @@ typedef struct {
     wire_link link; /* fd -1: not connected */
     int wake;       /* an eventfd: there is something to be done */
     uint8_t token[WIRE_TOKEN];
-    bool tried;       /* it was dialled once */
+    bool tried;       /* it was dialled once; those that were not are counted */
     bool refuses;     /* it has refused frames: it gets no more, and is left alone when it has answered for all */
     bool again;       /* all was sent to it again, and nothing acknowledged since */
     bool flush_due;   /* a FLUSH is to go behind all frames */
@@ -78,7 +78,7 @@ struct bodhi_pusher {
     uint8_t key[KEY_MOST];
     size_t key_bytes; /* 0: none */
     server *servers;  /* in the order of their addresses, whatever it was in the call */
-    int n_servers;
+    int n_servers, n_untried;
     uint64_t start; /* the server of frame 0, modulo their number */
 
     pthread_mutex_t mutex;

@@ -1,5 +1,4 @@
 /* The servers of a pusher, each with a thread: one that is dead or slow keeps nobody from pushing to the others. */
-#include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -116,10 +115,9 @@ void servers_give(bodhi_pusher *p) {
 
 void servers_try(bodhi_pusher *p) {
     for (int i = 0; i < p->n_servers; i++) {
-        server *s = &p->servers[i];
-        s->retry_at = 0;
-        s->pause_ms = FIRST_PAUSE_MS;
-        server_wake(s);
+        p->servers[i].retry_at = 0;
+        p->servers[i].pause_ms = FIRST_PAUSE_MS;
+        server_wake(&p->servers[i]);
     }
 }
 
@@ -211,6 +209,7 @@ static void connect_to(bodhi_pusher *p, server *s) {
     pthread_mutex_unlock(&p->mutex);
     int status = dial(s, &link, timeout_ms);
     pthread_mutex_lock(&p->mutex);
+    p->n_untried -= !s->tried;
     s->tried = true;
     if (status == BODHI_OK) {
         s->link = link;
@@ -233,17 +232,14 @@ static void connect_to(bodhi_pusher *p, server *s) {
 
 static void take_ack(bodhi_pusher *p, server *s, const wire_ack *ack) {
     slot *found = slots_take_number(&s->sent, ack->number, s->out);
-    if (found == NULL) {
-        return;
-    }
-    if (ack->status >= 0) {
+    if (found != NULL && ack->status >= 0) {
         s->again = false;
         acknowledged(p, found);
-        return;
+    } else if (found != NULL) {
+        p->refused = ack->status;
+        s->refuses = true;
+        requeue(p, found);
     }
-    p->refused = ack->status;
-    s->refuses = true;
-    requeue(p, found);
 }
 
 /* Take an answer. False: it is none. */
