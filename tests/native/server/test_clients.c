@@ -242,23 +242,53 @@ static void test_refused_frames(void) {
 
 enum { LOST = 6 };
 
+static void answer(int fd, uint16_t verb, uint16_t count, const void *records, size_t n_bytes) {
+    const wire_answer head = {.verb = verb, .count = count};
+    unsigned char header[WIRE_HEADER];
+    const wire_part parts[] = {{&head, sizeof head}, {records, n_bytes}};
+    wire_header(header, WIRE_ANSWER, parts, 2);
+    CHECK(send(fd, header, sizeof header, MSG_NOSIGNAL) == (ssize_t)sizeof header);
+    CHECK(send(fd, &head, sizeof head, MSG_NOSIGNAL) == (ssize_t)sizeof head);
+    CHECK(send(fd, records, n_bytes, MSG_NOSIGNAL) == (ssize_t)n_bytes);
+}
+
+/* Let a pusher in and take its frames, whose acknowledgements are in `acks` then. */
+static int take_frames(int listener, wire_parser *parser, wire_ack acks[LOST]) {
+    static const unsigned char opened_dataset[WIRE_OPENED_BYTES];
+    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    CHECK(fd >= 0 && receive_message(fd, parser) && parser->verb == WIRE_OPEN);
+    answer(fd, WIRE_OPEN, 1, opened_dataset, sizeof opened_dataset);
+    for (int i = 0; i < LOST; i++) {
+        CHECK(receive_message(fd, parser) && parser->verb == WIRE_FRAME);
+        acks[i] = (wire_ack){.number = get64(parser->body)};
+    }
+    return fd;
+}
+
 /* A server that takes frames and dies with them. */
 static void *take_and_die(void *argument) {
-    int fd = accept4(*(const int *)argument, NULL, NULL, SOCK_CLOEXEC);
     wire_parser parser = {.from_client = true};
-    static const wire_answer head = {.verb = WIRE_OPEN, .count = 1};
-    unsigned char message[WIRE_HEADER + sizeof head + WIRE_OPENED_BYTES] = {0};
-    CHECK(fd >= 0 && receive_message(fd, &parser) && parser.verb == WIRE_OPEN);
-    wire_part part = {message + WIRE_HEADER, sizeof message - WIRE_HEADER};
-    memcpy(message + WIRE_HEADER, &head, sizeof head);
-    wire_header(message, WIRE_ANSWER, &part, 1);
-    CHECK(send(fd, message, sizeof message, MSG_NOSIGNAL) == (ssize_t)sizeof message);
-    for (int i = 0; i < LOST; i++) {
-        CHECK(receive_message(fd, &parser) && parser.verb == WIRE_FRAME);
-    }
+    wire_ack acks[LOST];
+    (void)close(take_frames(*(const int *)argument, &parser, acks));
+    (void)close(*(const int *)argument);
     wire_free(&parser);
+    return NULL;
+}
+
+/* A server that breaks off a connection, and acknowledges what comes over the next one. */
+static void *take_twice(void *argument) {
+    wire_parser first = {.from_client = true};
+    wire_parser second = {.from_client = true};
+    wire_ack acks[LOST];
+    (void)close(take_frames(*(const int *)argument, &first, acks));
+    int fd = take_frames(*(const int *)argument, &second, acks);
+    CHECK(receive_message(fd, &second) && second.verb == WIRE_FLUSH);
+    answer(fd, WIRE_FRAME, LOST, acks, sizeof acks);
+    CHECK(!receive_message(fd, &second)); /* the pusher is closed */
     (void)close(fd);
     (void)close(*(const int *)argument);
+    wire_free(&first);
+    wire_free(&second);
     return NULL;
 }
 
@@ -278,6 +308,28 @@ static bodhi_pusher *push_to_the_lost(int *ends, const char *const *servers, int
     }
     CHECK(pthread_join(one, NULL) == 0);
     return pusher;
+}
+
+static void test_a_connection_that_breaks_off(void) {
+    begin("a connection that breaks off");
+    const char *servers[1] = {socket_path};
+    const bodhi_push_options options = {.timeout_ms = SOON_MS};
+    float positions[ATOMS * 3];
+    bodhi_push_facts facts;
+    bodhi_pusher *pusher;
+    pthread_t one;
+    int ends = listen_at(socket_path, 0);
+    CHECK(pthread_create(&one, NULL, take_twice, &ends) == 0);
+    CHECK(bodhi_push_open(servers, 1, "run", NULL, 0, &options, &pusher) == BODHI_OK);
+    for (int64_t number = 0; number < LOST; number++) {
+        bodhi_frame frame = frame_of(number, positions);
+        CHECK(bodhi_push(pusher, &frame) == BODHI_OK);
+    }
+    CHECK(bodhi_push_flush(pusher) == BODHI_OK);
+    bodhi_push_query(pusher, &facts);
+    CHECK(facts.acknowledged == LOST && facts.given_again == LOST);
+    CHECK(bodhi_push_close(pusher) == BODHI_OK);
+    CHECK(pthread_join(one, NULL) == 0);
 }
 
 static void test_no_server(void) {
@@ -419,6 +471,7 @@ int main(void) {
     test_server_back_with_others();
     test_a_slow_disk();
     test_authors();
+    test_a_connection_that_breaks_off();
     test_no_server(); /* last: its pusher may still be dialling */
     remove_root();
     return 0;
