@@ -66,15 +66,15 @@ def content(folder: Path) -> dict[str, bytes]:
 WRITES = """
 import fcntl, os, sys
 import himach
-from himach.conversion.target import Target
+from himach.conversion.target import ConversionTarget
 
-sync = Target.sync
+sync = ConversionTarget.sync
 
 def synced(target):
     print(os.O_DSYNC & fcntl.fcntl(target.file, fcntl.F_GETFL) == os.O_DSYNC)
     sync(target)
 
-Target.sync = synced
+ConversionTarget.sync = synced
 himach.convert(*sys.argv[1:3], out=sys.argv[3], cache="off")
 """
 
