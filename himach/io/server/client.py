@@ -48,36 +48,36 @@ class BitmapFrames(CachedFrames):
 
     @property
     def native(self) -> BitMap64:
-        """Numbers of the frames held natively."""
+        """Numbers of the native frames."""
         return self.frames(True)
 
     @property
     def alien(self) -> BitMap64:
-        """Numbers of the frames held as aliens."""
+        """Numbers of the alien frames."""
         return self.frames(False)
 
     def bounds(self, *, native: bool = False) -> tuple[int, int] | None:
-        """Return the first and the last frame held, or held natively; None if there is none."""
+        """Return the first and the last frame, or native frame; None without frames."""
         frames = self.native if native else self.native | self.alien
         return (frames.min(), frames.max()) if frames else None
 
     def mark(self, frames: range, native: npt.NDArray[np.uint64], alien: npt.NDArray[np.uint64]) -> None:
-        """Set the bits of those `frames` that are held; see `CachedFrames.mark`."""
+        """Set the bits of the cached `frames`; see `CachedFrames.mark`."""
         bodhi.check_words(frames, native, alien)
         ends = sorted((frames[0], frames[-1])) if frames else [0, -1]
         for is_native, words in ((True, native), (False, alien)):
-            held = self.frames(is_native, ends[0], ends[1] + 1)
+            present = self.frames(is_native, ends[0], ends[1] + 1)
             for start in range(0, len(words), MARKED_WORDS):
                 block = frames[64 * start : 64 * (start + MARKED_WORDS)]
-                flags = mask_of(held, np.arange(block.start, block.stop, block.step))
+                flags = mask_of(present, np.arange(block.start, block.stop, block.step))
                 bits = np.packbits(np.pad(flags, (0, -len(flags) % 64)), bitorder="little").view(np.uint64)
                 words[start : start + MARKED_WORDS] |= bits
 
     def holds(self, numbers: npt.NDArray[np.int64], native: bool = False) -> npt.NDArray[np.bool_]:
-        """Return which of the frames are held, or held natively, bool (n,)."""
+        """Return which of the frames are cached, or cached natively, bool (n,)."""
         low, stop = (int(numbers.min()), int(numbers.max()) + 1) if len(numbers) else (0, 0)
-        held = self.frames(True, low, stop)
-        return mask_of(held if native else held | self.frames(False, low, stop), numbers)
+        present = self.frames(True, low, stop)
+        return mask_of(present if native else present | self.frames(False, low, stop), numbers)
 
 
 class Client(bodhi.LinkHandle, BitmapFrames):
@@ -136,16 +136,16 @@ class Client(bodhi.LinkHandle, BitmapFrames):
 
     def frames(self, native: bool, low: int = 0, stop: int = bodhi.MAX_NUMBER + 1) -> BitMap64:
         """Return the numbers n of one kind with low <= n < stop."""
-        held = BitMap64()
+        present = BitMap64()
         following = max(low, 0)
         while following < stop:
             low = following
             runs = self.runs(bodhi.NATIVE if native else bodhi.ALIEN, low, stop - 1)
-            held |= decode_runs(runs)
-            following = held.max() + 1 if len(runs) == bodhi.RUNS_AT_ONCE * RUN.size else stop
+            present |= decode_runs(runs)
+            following = present.max() + 1 if len(runs) == bodhi.RUNS_AT_ONCE * RUN.size else stop
             if following <= low:
                 raise StoreError(f"the server says that frame {following} is behind frame {low}")
-        return held
+        return present
 
 
 def decode_runs(rows: bytes) -> BitMap64:

@@ -101,12 +101,12 @@ void server_wake(const server *s) {
 void servers_give(bodhi_pusher *p) {
     server *to;
     while (p->waiting.n > 0 && (to = choose_server(p, p->waiting.first->number)) != NULL) {
-        slot *given = slots_take(&p->waiting);
-        slots_append(&to->sent, given);
-        p->facts.given_again += given->again;
-        to->unsent += given->size;
+        slot *next = slots_take(&p->waiting);
+        slots_append(&to->sent, next);
+        p->facts.given_again += next->again;
+        to->unsent += next->size;
         if (to->out == NULL) {
-            to->out = given;
+            to->out = next;
             to->moved_at = now_ms();
             server_wake(to);
         }
@@ -231,14 +231,14 @@ static void connect_to(bodhi_pusher *p, server *s) {
 /* --- Acknowledgements -------------------------------------------------------------------------------------------- */
 
 static void take_ack(bodhi_pusher *p, server *s, const wire_ack *ack) {
-    slot *found = slots_take_number(&s->sent, ack->number, s->out);
-    if (found != NULL && ack->status >= 0) {
+    slot *frame = slots_take_number(&s->sent, ack->number, s->out);
+    if (frame != NULL && ack->status >= 0) {
         s->again = false;
-        acknowledged(p, found);
-    } else if (found != NULL) {
+        acknowledged(p, frame);
+    } else if (frame != NULL) {
         p->refused = ack->status;
         s->refuses = true;
-        requeue(p, found);
+        requeue(p, frame);
     }
 }
 
