@@ -123,15 +123,19 @@ def plan(
     records
         What runs of these analyses left: run.json, its folder, or `Result.record`; one or several. Runs over more nodes
         and of both kinds, from the origin and from the cache, tell more.
-    nodes, ranks_per_node, frames
-        Numbers of nodes, or one; ranks of each (None: as in the records); frames of the run (None: as many as the
-        longest of the records).
+    nodes
+        Numbers of nodes, or one.
+    ranks_per_node
+        Ranks of each; None: as many as the records had.
+    frames
+        Frames of the run; None: as many as the longest of the records.
     until
-        A condition such as ``"rdf.g<0.02"``: tell also how long the simulation must be for intervals of that column of
-        that table to be within that half-width.
-    machine, out
-        A `himach.planning.machine.Machine` or its file, which ``himach bench machine`` writes; folder for a CSV of each
-        table and a picture.
+        A condition such as ``"rdf.g<0.02"``: how long the simulation must be for intervals of that column of that table
+        to be within that half-width is told, too, by the longest of the records.
+    machine
+        A `himach.planning.machine.Machine` or its file, which ``himach bench machine`` writes.
+    out
+        Folder for a CSV of each table and a picture.
 
     Returns
     -------
@@ -141,8 +145,8 @@ def plan(
     Raises
     ------
     UsageError
-        If records do not carry what a plan needs, or differ in kind: the message says which run would. If a number is
-        none of its kind.
+        If records do not carry what a plan needs, or differ in kind: the message says which run would. If what is asked
+        for is no number of its kind.
     """
     counts = [_whole_number("nodes", count) for count in np.atleast_1d(np.asarray(nodes, object)).tolist()]
     if not counts:

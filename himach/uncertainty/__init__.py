@@ -1,7 +1,10 @@
 """How sure a figure is: estimates with intervals, from correlated values, blocks of frames, runs, counts and stays.
 
-`block_mean` is for series in time order, `blocks` for curves by blocks of frames, `runs` for independent runs, `events`
-for counts, proportions and stays. The functions take numbers alone; equal values give equal bits.
+`estimate` has `Estimate`, a value with its interval, and shared helpers. `block_mean` is for series in time order,
+`blocks` for curves by blocks of frames, `runs` for independent runs, and `events` for counts, proportions and stays
+that the end of a run may cut off.
+
+The functions take numbers alone: no frames, no files, no ranks. Equal values give equal bits.
 """
 
 from __future__ import annotations

@@ -19,20 +19,29 @@ AT_ONCE = 1 << 14  # numbers processed together
 
 
 def inefficiency(values: npt.ArrayLike) -> float:
-    """Return how many of the values are worth one independent value: g, at least 1.
+    """Return how many of the values are worth one independent value.
 
-    The variance of the mean of n values is g / n times their own. g is 1 for a constant, and where successive values
-    compensate each other. Initial monotone sequence: Geyer, Statist. Sci. 7, 473 (1992).
+    The variance of the mean of n values is `inefficiency` / n times their own. It is 1 for independent values, for a
+    constant, and where successive values compensate each other: the estimate never takes n values for more than n.
 
     Parameters
     ----------
     values
         Numbers in time order, at equal distances, shape (n,).
 
+    Returns
+    -------
+    float
+        g, at least 1.
+
     Raises
     ------
     UsageError
         If there are no values, or if they are nan, infinite, or no series.
+
+    References
+    ----------
+    Initial monotone sequence: Geyer, Statist. Sci. 7, 473 (1992).
     """
     return float(geyer(autocovariance(as_series("values", values))))
 
@@ -84,10 +93,11 @@ def n_blocks(n_eff: float) -> int:
 def mean(values: npt.ArrayLike, level: float = 0.95, *, start: int = 0) -> Estimate[float]:
     """Return the mean of correlated values with an interval.
 
-    The means of 4 to 20 blocks of equal length, of eight independent values each where there are as many, give the
-    interval by Student's t. What does not fill a block is at the beginning, and counts for the mean alone. Intervals of
-    few and very skewed values contain the true mean less often: with probability 0.89 in place of 0.95 for 16
-    log-normal values of skewness 6. Batch means: Flegal and Jones, Ann. Statist. 38, 1034 (2010), 10.1214/09-AOS735.
+    The values are cut into blocks of equal length, 4 to 20 of them with eight independent values each where there are
+    as many. Their means give the interval by Student's t. What does not fill a block, less than one value for each
+    block, is at the beginning; it counts for the mean, and for no block. Where values are very skewed, a mean of few
+    independent ones is, too, and its interval contains the true mean less often: with probability 0.89 in place of 0.95
+    for 16 log-normal values of skewness 6.
 
     Parameters
     ----------
@@ -107,6 +117,11 @@ def mean(values: npt.ArrayLike, level: float = 0.95, *, start: int = 0) -> Estim
     ------
     UsageError
         If there are no values, if they are nan, infinite, or no series, or if `level` or `start` is out of range.
+
+    References
+    ----------
+    Batch means: Flegal and Jones, Ann. Statist. 38, 1034 (2010), 10.1214/09-AOS735. Number of independent values: see
+    `inefficiency`.
     """
     level, series = as_level(level), as_series("values", values)
     start = as_start(start, len(series))
@@ -136,15 +151,33 @@ def block_error(used: npt.NDArray[np.float64], blocks: int) -> float:
 def halves(values: npt.ArrayLike, level: float = 0.95, *, start: int = 0) -> Estimate[float]:
     """Return how much the mean of the second half of correlated values is above that of the first.
 
-    The interval of the difference is Welch's, of the halves' means by blocks; halves that agree have 0 in it. Where
-    values drift within a half, few of them are independent, and the interval is wide. Parameters and errors are those
-    of `mean`; of an odd number of values the one in the middle counts for no half.
+    Each half has an interval by blocks, as `mean` makes it; that of their difference is Welch's. Halves that agree have
+    0 in it. Where values drift within a half, few of them are independent, and the interval is wide.
+
+    Parameters
+    ----------
+    values
+        Numbers in time order, at equal distances, shape (n,). Of an odd number the one in the middle counts for no
+        half.
+    level
+        Probability with which the interval shall contain the true difference.
+    start
+        Index of the first value to use.
 
     Returns
     -------
     Estimate
         Its `n_eff` and `blocks` are those of both halves together. It is not converged, and the limits are nan, where a
         half has less than 8 independent values.
+
+    Raises
+    ------
+    UsageError
+        If there are no values, if they are nan, infinite, or no series, or if `level` or `start` is out of range.
+
+    References
+    ----------
+    Welch, Biometrika 34, 28 (1947); degrees of freedom: Satterthwaite, Biometrics Bull. 2, 110 (1946).
     """
     level, series = as_level(level), as_series("values", values)
     used = series[as_start(start, len(series)) :]
@@ -166,10 +199,29 @@ def halves(values: npt.ArrayLike, level: float = 0.95, *, start: int = 0) -> Est
 def equilibration(values: npt.ArrayLike) -> int:
     """Return the index of the first value to keep, so that the mean of what is kept has the least squared error.
 
-    Of 180 starts in the first 90 % of the values (exact to n / 200), the one with the smallest variance of the mean is
-    taken, `inefficiency` times the variance over the number of values, among those that leave at least 8 independent
-    values; 0 where none does. Clark et al., J. Chem. Theory Comput. (2024), 10.1021/acs.jctc.4c01359. Values and errors
-    are those of `inefficiency`.
+    To keep a transient makes values vary more, and longer; to leave out more than that leaves fewer. Of 180 starts in
+    the first 90 % of the values the one is taken that has the smallest variance of the mean, `inefficiency` times the
+    variance over the number of values, among those that leave at least 8 independent values. It is 0 where none leaves
+    as many, which `mean` then says.
+
+    Parameters
+    ----------
+    values
+        Numbers in time order, at equal distances, shape (n,).
+
+    Returns
+    -------
+    int
+        Index from 0, exact to n / 200.
+
+    Raises
+    ------
+    UsageError
+        If there are no values, or if they are nan, infinite, or no series.
+
+    References
+    ----------
+    Clark et al., J. Chem. Theory Comput. (2024), 10.1021/acs.jctc.4c01359.
     """
     series = as_series("values", values)
     size = -(-len(series) // LARGEST)  # of bins, whose means have the same error of their mean

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from himach.errors import UsageError
 from himach.uncertainty.block_mean import geyer, n_blocks
-from himach.uncertainty.estimate import Estimate, FloatArray, as_level, as_numbers, student, unconverged
+from himach.uncertainty.estimate import Estimate, FloatArray, as_level, as_numbers, not_negative, student, unconverged
 
 Ints = npt.NDArray[np.int64]
 #: Blocks in which frames are summed before their correlation is known.
@@ -31,19 +31,23 @@ def fine_block(steps: npt.ArrayLike, n_steps: int) -> npt.NDArray[np.int64]:
     steps
         Positions of frames in the selection, integers from 0, any shape.
     n_steps
-        Number of frames in the selection; UsageError if a step is not in it.
+        Number of frames in the selection.
 
     Returns
     -------
     int64 of the shape of `steps`, from 0 to min(64, n_steps) - 1; they rise with the steps.
+
+    Raises
+    ------
+    UsageError
+        If a step is not in the selection.
     """
     array = np.asarray(steps)
     if array.size and array.dtype.kind not in "iu":
         raise UsageError(f"steps must be integers, not {array.dtype}")
     array = array.astype(np.int64)
     if array.size and not 0 <= array.min() <= array.max() < n_steps:
-        steps_text = f"{array.min()} to {array.max()}" if array.size > 1 else f"{array.min()}"
-        raise UsageError(f"steps of a selection of {n_steps} frames are 0 to {n_steps - 1}, not {steps_text}")
+        raise UsageError(f"steps of a selection of {n_steps} frames are 0 to {n_steps - 1}, not {_range(array)}")
     return np.asarray(array * min(FINE_BLOCKS, n_steps) // max(1, n_steps), dtype=np.int64)
 
 
@@ -56,11 +60,12 @@ def of_blocks(
 ) -> Estimate[FloatArray]:
     """Return a curve, the ratio of sums over frames to their weights, with a band.
 
-    The autocovariance of the deviations of all bins from the curve, in units of their variances, gives the number of
-    independent fine blocks (`inefficiency`). These are joined to 4 to 20 coarse ones, of eight independent ones each
-    where there are as many, whose curves give the band by Student's t, bin by bin (jackknife: Kunsch, Ann. Statist. 17,
-    1217 (1989), 10.1214/aos/1176347265). Where weights differ, a block counts by its weight. The band of bins with few
-    events (less than 20 in all) is too narrow: `count` gives limits for them.
+    How many independent blocks the fine ones are worth is told by what all bins have in common: the autocovariance of
+    their deviations from the curve, each bin's in units of its variance. Fine blocks are then joined to 4 to 20 coarse
+    ones, of eight independent ones each where there are as many, and the spread of the coarse blocks' curves gives the
+    band by Student's t: bin by bin, not for all bins at once. Where weights differ, a block counts by its weight. Of
+    bins with few events (less than 20 in all) the band is too narrow, and has no width where there was none: `count`
+    gives limits for them.
 
     Parameters
     ----------
@@ -73,7 +78,7 @@ def of_blocks(
         Probability with which the band shall contain the true value, in each bin.
     of
         What is wanted of the curve, if not the curve: takes a float64 array of its shape and returns a number or an
-        array. Its band is that of its values without each coarse block in turn.
+        array. Its band is that of its values without each coarse block in turn (jackknife).
 
     Returns
     -------
@@ -87,6 +92,11 @@ def of_blocks(
     UsageError
         If there are no sums or more than 64, if something is nan or infinite, if shapes do not fit, or if a weight is
         negative.
+
+    References
+    ----------
+    Jackknife over blocks: Kunsch, Ann. Statist. 17, 1217 (1989), 10.1214/aos/1176347265. Number of independent blocks:
+    see `inefficiency`.
     """
     level = as_level(level)
     numerators = as_numbers("sums", sums)
@@ -96,11 +106,7 @@ def of_blocks(
     g = _pooled_inefficiency(flat, weight)
     n_eff = n_fine / g
     blocks = n_blocks(n_eff)
-
-    def evaluate(bins: FloatArray) -> FloatArray:
-        curve = bins.reshape(shape)
-        return curve if of is None else np.asarray(of(curve), dtype=np.float64)
-
+    evaluate = _curve_function(of, shape)
     total, total_weight = flat.sum(axis=0), weight.sum(axis=0)
     value = evaluate(_ratio(total, total_weight))
     error = unconverged(value)
@@ -108,8 +114,12 @@ def of_blocks(
         bounds = np.arange(blocks) * n_fine // blocks
         merged, merged_weight = np.add.reduceat(flat, bounds), np.add.reduceat(weight, bounds)
         mask = np.where((merged_weight > 0).all(axis=0), 1.0, np.nan)
-        rest, rest_weight = total - merged, total_weight - merged_weight
-        without = np.array([evaluate(mask * _ratio(*pair)) for pair in zip(rest, rest_weight, strict=True)])
+        without = np.array(
+            [
+                evaluate(mask * _ratio(total - block, total_weight - block_weight))
+                for block, block_weight in zip(merged, merged_weight, strict=True)
+            ]
+        )
         error = np.sqrt((blocks - 1) / blocks * ((without - without.mean(axis=0)) ** 2).sum(axis=0))
     half = student(level, blocks - 1) * error if blocks else error
     method = "Student's t over blocks of frames" if blocks else "none: fewer than 8 independent blocks of frames"
@@ -119,18 +129,35 @@ def of_blocks(
     )  # fmt: skip
 
 
+def _range(array: npt.NDArray[Any]) -> str:
+    return f"{array.min()} to {array.max()}" if array.size > 1 else f"{array.min()}"
+
+
 def _weights(weights: npt.ArrayLike | None, sums: FloatArray) -> FloatArray:
     """Check weights; return them in a shape that broadcasts to that of the sums."""
     if sums.ndim == 0 or len(sums) > FINE_BLOCKS:
         raise UsageError(f"sums must have the shape (n, ...), with at most {FINE_BLOCKS} fine blocks, not {sums.shape}")
     n_fine = len(sums)
-    array = np.ones(n_fine) if weights is None else as_numbers("weights", weights, signed=False)
+    array = np.ones(n_fine) if weights is None else as_numbers("weights", weights)
     if array.shape not in {(n_fine,), sums.shape}:
         raise UsageError(f"weights must have the shape ({n_fine},) or that of sums, {sums.shape}, not {array.shape}")
+    not_negative("weights", array)
     array = array.reshape(n_fine, *(array.shape[1:] or (1,) * (sums.ndim - 1)))
     if (sums[np.broadcast_to(array == 0, sums.shape)] != 0).any():
         raise UsageError("a fine block without weight has a sum that is not 0; what is divided by 0 has no value")
     return array
+
+
+def _curve_function(
+    of: Callable[[FloatArray], npt.ArrayLike] | None, shape: tuple[int, ...]
+) -> Callable[[FloatArray], FloatArray]:
+    """Return a function from flat bins to the requested values of the curve."""
+
+    def evaluate(flat: FloatArray) -> FloatArray:
+        curve = flat.reshape(shape)
+        return curve if of is None else np.asarray(of(curve), dtype=np.float64)
+
+    return evaluate
 
 
 def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
@@ -164,8 +191,8 @@ def block_row(number: int, sums: npt.ArrayLike, *, frames: int = 1, level: int =
     number
         The frame's number, at least 0; of several that of any.
     sums
-        Integers (n,), so that sums do not depend on who added up which frames: of other quantities give multiples of a
-        small unit. UsageError for others.
+        Integers (n,). They are integers so that sums do not depend on who added up which frames: of other quantities
+        give multiples of a small unit.
     frames
         Of how many frames these are the sums.
     level
@@ -174,6 +201,11 @@ def block_row(number: int, sums: npt.ArrayLike, *, frames: int = 1, level: int =
     Returns
     -------
     int64 (n + 3,): a block.
+
+    Raises
+    ------
+    UsageError
+        If the sums are no integers (n,), or the number is negative.
 
     Examples
     --------
@@ -199,7 +231,14 @@ def block_row(number: int, sums: npt.ArrayLike, *, frames: int = 1, level: int =
 def block_level(frames: Sequence[int]) -> int:
     """Return of how many frames, a power of two, the blocks are that `add_blocks` makes of these: its logarithm.
 
-    It is the least number of last bits without which the numbers of the selected frames are at most 64 different ones.
+    Parameters
+    ----------
+    frames
+        Numbers of the selected frames.
+
+    Returns
+    -------
+    The least number of last bits without which the numbers of frames are 64 different ones, or fewer.
 
     Examples
     --------
@@ -215,19 +254,25 @@ def block_level(frames: Sequence[int]) -> int:
 def add_blocks(values: Sequence[Any] | npt.NDArray[Any], level: int = 0) -> Ints:
     """Return the sums of at most 64 blocks of frames: the same for the same frames, however they were added up before.
 
-    Blocks begin at multiples of their length, the least power of two that gives 64 blocks or fewer. It depends on the
-    frames that there are alone: what is kept of a trajectory serves when it has grown.
+    Blocks begin at multiples of their length, a power of two, which is the least that gives 64 blocks or fewer. It
+    depends on the frames that there are and on no others: a combine() need not know what is selected, and what is kept
+    of a trajectory serves when it has grown.
 
     Parameters
     ----------
     values
-        What `block_row` or this function returned, at least one, of the same n; UsageError for something else.
+        What `block_row` or this function returned, at least one, of the same n.
     level
         Where the frames that there will be are known: their `block_level`, so that blocks are joined at once.
 
     Returns
     -------
     int64 (n_blocks, n + 3), in the order of frames.
+
+    Raises
+    ------
+    UsageError
+        If they are something else.
     """
     rows = _rows(values)
     level = max(level, int(rows[:, LEVEL].max()))

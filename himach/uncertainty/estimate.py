@@ -8,7 +8,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaincinv, ndtri, stdtrit
+from scipy.special import gammaincinv, ndtri, stdtr, stdtrit
 
 from himach.errors import UsageError
 
@@ -23,19 +23,26 @@ class Estimate(Generic[V]):
 
     Attributes
     ----------
-    value, low, high
-        What was estimated, and the limits of its interval, nan where there is none: floats, or float64 arrays for a
-        curve.
+    value
+        What was estimated: a float, or a float64 array for a curve. Its unit is that of the values given.
+    low, high
+        Limits of the interval, of the type and shape of `value`; nan where there is none.
     level
         Probability with which such intervals contain the true value.
     error
         Standard error of `value`, of its type and shape; nan where the interval is made without one.
-    n_eff, inefficiency
-        How many independent values would tell as much; how many values are worth one of these, at least 1.
-    start, blocks
-        Index of the first value that was used; number of blocks, or of runs, of the interval, 0 if it is made without.
-    method, converged
-        How the interval was made, in a few words; whether there was enough for one.
+    n_eff
+        How many independent values would tell as much.
+    inefficiency
+        How many values are worth one independent value, at least 1.
+    start
+        Index of the first value that was used.
+    blocks
+        Number of blocks, or of runs, that the interval is made of; 0 where it is made without.
+    method
+        How the interval was made, in a few words.
+    converged
+        Whether there was enough for an interval.
     """
 
     value: V
@@ -114,8 +121,8 @@ def as_level(level: float) -> float:
     return float(level)
 
 
-def as_numbers(name: str, values: npt.ArrayLike, *, signed: bool = True) -> FloatArray:
-    """Convert finite real numbers to float64, of any shape but empty; if not `signed`, none may be negative."""
+def as_numbers(name: str, values: npt.ArrayLike) -> FloatArray:
+    """Convert finite real numbers to float64, of any shape but empty."""
     try:
         array = np.asarray(values)
     except ValueError:  # rows of unequal length
@@ -132,22 +139,29 @@ def as_numbers(name: str, values: npt.ArrayLike, *, signed: bool = True) -> Floa
         raise UsageError(
             f"{name} has {int(bad.sum())} values that are nan or infinite, the first{where}; leave them out"
         )
-    if not signed and array.min() < 0:
-        raise UsageError(f"{name} cannot be negative, as {array.min():g} is")
     return array
 
 
-def as_series(name: str, values: npt.ArrayLike, *, signed: bool = True) -> FloatArray:
+def as_series(name: str, values: npt.ArrayLike) -> FloatArray:
     """Convert values in time order to float64 (n,)."""
-    array = as_numbers(name, values, signed=signed)
+    array = as_numbers(name, values)
     if array.ndim != 1:
         raise UsageError(f"{name} must be an array of shape (n,), in time order, not {array.shape}")
     return array
 
 
+def as_runs(name: str, values: npt.ArrayLike) -> FloatArray:
+    """Convert the values of independent runs to float64, (n,) or (n, ...)."""
+    array = as_numbers(name, values)
+    if array.ndim == 0:
+        raise UsageError(f"{name} must have the shape (n,) or (n, ...), a value for each run, not a single number")
+    return array
+
+
 def as_counts(name: str, values: npt.ArrayLike, things: str = "events") -> FloatArray:
     """Convert whole numbers from 0 to float64."""
-    array = as_numbers(name, values, signed=False)
+    array = as_numbers(name, values)
+    not_negative(name, array)
     if (array != np.floor(array)).any():
         raise UsageError(f"{name} must be whole numbers of {things}")
     return array
@@ -160,9 +174,20 @@ def as_start(start: int, n: int) -> int:
     return int(start)
 
 
+def not_negative(name: str, array: npt.NDArray[Any]) -> None:
+    """Raise UsageError for negative numbers."""
+    if array.min() < 0:
+        raise UsageError(f"{name} cannot be negative, as {array.min():g} is")
+
+
 def student(level: float, degrees: npt.ArrayLike) -> Any:
     """Return t such that Student's t lies between -t and t with probability `level`; degrees need not be whole."""
     return plain(-stdtrit(degrees, (1 - level) / 2))
+
+
+def student_beyond(t: FloatArray, degrees: FloatArray) -> FloatArray:
+    """Return the probability that Student's t is as far from 0 as each of `t`, or farther; nan of nan."""
+    return np.asarray(2 * stdtr(degrees, -np.abs(t)), dtype=np.float64)
 
 
 def welch_degrees(first: npt.ArrayLike, n_first: int, second: npt.ArrayLike, n_second: int) -> Any:

@@ -20,6 +20,7 @@ from himach.uncertainty.estimate import (
     as_series,
     gamma,
     normal,
+    not_negative,
     plain,
     student,
 )
@@ -31,12 +32,14 @@ LEAST_BLOCKS, BURSTS = 4, 0.01
 def count(
     k: npt.ArrayLike, level: float = 0.95, *, time: float | None = None, blocks: npt.ArrayLike | None = None
 ) -> Estimate[Any]:
-    """Return a count of events, or their rate, with Garwood's limits (Biometrika 28, 437 (1936)).
+    """Return a count of events, or their rate, with Garwood's limits.
 
-    The interval contains the true mean of independent events (Poisson) with probability `level` at least. Where no
-    event was seen, there is an upper limit only. Events in bursts show in counts of blocks of time that are longer:
-    where variance over mean (Fano, Phys. Rev. 72, 26 (1947)) is clearly above 1, the interval is by Student's t over
-    the blocks, and the method says so.
+    The limits are exact for events that know nothing of each other (Poisson), and the interval then contains the true
+    mean with probability `level` at least. Where no event was seen, there is an upper limit only.
+
+    Events in bursts vary more. They show in counts of blocks of time, if blocks are longer than bursts: where variance
+    over mean (the Fano factor) is clearly above 1, the interval is by Student's t over the blocks, and the method says
+    so.
 
     Parameters
     ----------
@@ -58,6 +61,10 @@ def count(
     ------
     UsageError
         If k is no whole number from 0, if blocks do not add up to it, or if time is not positive.
+
+    References
+    ----------
+    Garwood, Biometrika 28, 437 (1936). Fano factor: Fano, Phys. Rev. 72, 26 (1947).
     """
     level, number = as_level(level), as_counts("k", k)
     if time is not None and not (np.isfinite(time) and time > 0):
@@ -86,7 +93,7 @@ def count(
 
 
 def proportion(k: npt.ArrayLike, n_eff: float, level: float = 0.95) -> Estimate[Any]:
-    """Return a proportion with Wilson's interval (J. Am. Stat. Assoc. 22, 209 (1927)).
+    """Return a proportion with Wilson's interval.
 
     Of a series of n correlated values of 0 and 1 with mean p, `n_eff` is n / `inefficiency`, and k is p times that.
 
@@ -97,8 +104,8 @@ def proportion(k: npt.ArrayLike, n_eff: float, level: float = 0.95) -> Estimate[
     n_eff
         Number of independent trials; need not be whole.
     level
-        Probability with which the interval shall contain the true proportion, on average (Brown, Cai and DasGupta,
-        Statist. Sci. 16, 101 (2001), 10.1214/ss/1009213286).
+        Probability with which the interval shall contain the true proportion: on average, as such intervals cannot do
+        so for each.
 
     Returns
     -------
@@ -109,6 +116,11 @@ def proportion(k: npt.ArrayLike, n_eff: float, level: float = 0.95) -> Estimate[
     ------
     UsageError
         If k does not lie between 0 and `n_eff`.
+
+    References
+    ----------
+    Wilson, J. Am. Stat. Assoc. 22, 209 (1927); that its coverage is near the level where others' is not: Brown, Cai and
+    DasGupta, Statist. Sci. 16, 101 (2001), 10.1214/ss/1009213286.
     """
     level, number = as_level(level), as_numbers("k", k)
     trials = float(as_numbers("n_eff", n_eff))
@@ -154,12 +166,14 @@ class Stays:
     ----------
     times
         Times at which stays ended, ascending, with 0 before them: float64 (n,), in the unit of the durations.
-    survival, low, high
-        Probability that a stay lasts longer than each of `times`, with limits for each by itself: float64 (n,). Limits
-        are 1 at time 0, and nan where none is left.
-    mean, restricted
-        Mean residence time, if stays end at the same rate however long they have lasted; mean of the shorter of a stay
-        and the longest duration seen, for which no such thing is supposed.
+    survival
+        Probability that a stay lasts longer than each of `times`: float64 (n,). It falls at these times alone.
+    low, high
+        Limits of `survival` at each time by itself: float64 (n,). They are 1 at time 0, and nan where none is left.
+    mean
+        Mean residence time, if stays end at the same rate however long they have lasted.
+    restricted
+        Mean of the shorter of a stay and the longest duration seen, for which no such thing is supposed.
     ended, cut
         Number of stays that ended, and of those that were cut off.
     """
@@ -180,15 +194,15 @@ class Stays:
 def stays(durations: npt.ArrayLike, ended: npt.ArrayLike, level: float = 0.95) -> Stays:
     """Return how long stays last, by those that ended and those that were cut off.
 
-    Give each stay that was entered while it was watched, until it ended or the watching did; leave out stays that had
-    begun before, of which the long ones are seen more often. Stays are taken to be independent, and cut off whatever
-    their length.
+    Give each stay that was entered while it was watched, until it ended or the watching did. Leave out stays that had
+    begun before: of these the long ones are seen more often. Stays are taken to know nothing of each other, and whether
+    a stay is cut off to have nothing to do with how long it would have lasted.
 
-    The survival curve is that of Kaplan and Meier (J. Am. Stat. Assoc. 53, 457 (1958)) with log-log limits (Kalbfleisch
-    and Prentice, The Statistical Analysis of Failure Time Data (1980)). The mean residence time is the time that all
-    stays lasted, over the number that ended, with limits by chi-square of 2 n + 1 degrees (Cox, Biometrika 40, 354
-    (1953)): the likeliest mean where stays end at the same rate however long they have lasted, even where most outlast
-    the run. Where stays are of several kinds, `restricted` tells the mean up to the longest duration seen.
+    The survival curve is that of Kaplan and Meier. The mean residence time is the time that all stays lasted together,
+    divided by the number that ended. This is the likeliest mean where stays end at the same rate however long they have
+    lasted (two states, exponential), and is without bias then, but for one part in the number that ended, even where
+    most stays outlast the run. Where stays are of several kinds, no estimate from short runs knows how long the long
+    ones last: `restricted` tells the mean up to the longest duration seen, whatever the distribution.
 
     Parameters
     ----------
@@ -208,9 +222,16 @@ def stays(durations: npt.ArrayLike, ended: npt.ArrayLike, level: float = 0.95) -
     ------
     UsageError
         If there is no stay, if a duration is negative, nan or infinite, or all are 0, or if shapes do not fit.
+
+    References
+    ----------
+    Kaplan and Meier, J. Am. Stat. Assoc. 53, 457 (1958). Log-log limits: Kalbfleisch and Prentice, The Statistical
+    Analysis of Failure Time Data (1980). Limits of the mean, by chi-square of 2 n + 1 degrees: Cox, Biometrika 40, 354
+    (1953).
     """
     level = as_level(level)
-    lasted = as_series("durations", durations, signed=False)
+    lasted = as_series("durations", durations)
+    not_negative("durations", lasted)
     has_ended = np.asarray(ended)
     if has_ended.shape != lasted.shape:
         raise UsageError(f"ended must have the shape of durations, {lasted.shape}, not {has_ended.shape}")
@@ -245,7 +266,7 @@ def mean_stay(total: npt.ArrayLike, ended: npt.ArrayLike, level: float = 0.95) -
         The time that stays lasted together, those that were cut off for as long as they were seen: a number, or an
         array, of many kinds of stays.
     ended
-        How many of them ended, of the same shape; UsageError if it is not whole or has another one.
+        How many of them ended, of the same shape.
     level
         Probability with which the interval shall contain the true mean: on average, as ends are counts.
 
@@ -253,9 +274,14 @@ def mean_stay(total: npt.ArrayLike, ended: npt.ArrayLike, level: float = 0.95) -
     -------
     Estimate
         Its type and shape are those of `total`. The mean is inf where no stay ended, and nan where none lasted.
+
+    Raises
+    ------
+    UsageError
+        If the shapes differ, a number is negative or not finite, or `ended` is not whole.
     """
-    level, time = as_level(level), as_numbers("total", total, signed=False)
-    n_ended = as_counts("ended", ended, "stays")
+    level, time, n_ended = as_level(level), as_numbers("total", total), as_counts("ended", ended, "stays")
+    not_negative("total", time)
     if n_ended.shape != time.shape:
         raise UsageError(f"ended must have the shape of total, {time.shape}, not {n_ended.shape}")
     lasted, any_ended = np.where(time > 0, time, math.nan), n_ended > 0

@@ -12,6 +12,7 @@ from scipy import stats
 from uncertainty import series
 
 import himach
+from himach import UsageError
 from himach.examples import sample
 from himach.uncertainty import FINE_BLOCKS, add_blocks, block_level, block_row, fine_block, of_blocks, split_blocks
 from himach.uncertainty.block_mean import n_blocks
@@ -71,6 +72,23 @@ def test_blocks_are_as_many_as_frames_or_at_least_half_of_64():
         assert set(frames[1:-1].tolist()) <= {frames.max()}
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: block_row(0, [0.5]), "sums must be integers"),
+        (lambda: block_row(0, [[1]]), "of shape"),
+        (lambda: block_row(-1, [1]), "number must be that of a frame, not -1"),
+        (lambda: add_blocks([]), "no blocks"),
+        (lambda: add_blocks([block_row(0, [1]), block_row(1, [1, 2])]), "of one length"),
+        (lambda: add_blocks([np.zeros(5)]), "what block_row"),
+        (lambda: add_blocks([np.zeros(2, np.int64)]), "rows of 2 are none"),
+    ],
+)
+def test_what_is_no_block_is_refused(make, message):
+    with pytest.raises(UsageError, match=message):
+        make()
+
+
 class Numbers(himach.Analysis):
     """As the docstring of block_row() has it: one value of a frame, not yielded in Pairs."""
 
@@ -107,6 +125,14 @@ def test_fine_blocks_do_not_overflow():
     assert fine_block(10**15 - 1, 10**15) == 63
     assert fine_block(np.array([0, 3], dtype=np.int8), 128).tolist() == [0, 1]
     assert fine_block([], 0).shape == (0,)
+
+
+@pytest.mark.parametrize("steps", [[-1], [10], [3, 11]])
+def test_a_step_is_one_of_the_selection(steps):
+    with pytest.raises(UsageError, match="steps of a selection of 10 frames are 0 to 9, not"):
+        fine_block(steps, 10)
+    with pytest.raises(UsageError, match="steps must be integers, not float64"):
+        fine_block([1.5], 10)
 
 
 def curves(seed, n, bins, phi):

@@ -50,21 +50,6 @@ REFUSED = {
         ((np.ones(8), -np.ones(8)), "weights cannot be negative, as -1 is"),
         ((np.ones(8), [0, *[1] * 7]), "a fine block without weight has a sum that is not 0"),
     ],
-    "fine_block": [
-        *(((steps, 10), "steps of a selection of 10 frames are 0 to 9, not") for steps in ([-1], [10], [3, 11])),
-        (([1.5], 10), "steps must be integers, not float64"),
-    ],
-    "block_row": [
-        ((0, [0.5]), "sums must be integers"),
-        ((0, [[1]]), "of shape"),
-        ((-1, [1]), "number must be that of a frame, not -1"),
-    ],
-    "add_blocks": [
-        (([],), "no blocks"),
-        (([np.zeros(4, np.int64), np.zeros(5, np.int64)],), "of one length"),
-        (([np.zeros(5)],), "what block_row"),
-        (([np.zeros(2, np.int64)],), "rows of 2 are none"),
-    ],
     "count": [
         ((-1,), "k cannot be negative, as -1 is"),
         ((1.5,), "k must be whole numbers of events"),
