@@ -111,22 +111,22 @@ typedef struct {
  */
 WORDS_LOOP words_claims words_claim_loop(const uint64_t *taken, const uint64_t *counts, const uint64_t *mine,
                                          uint64_t *share, uint64_t *residue, size_t n) {
-    words_claims found = {0, 0, 0, 0};
+    words_claims claims = {0, 0, 0, 0};
     for (size_t i = 0; i < n; i++) {
         uint64_t low = counts[2 * i], high = counts[2 * i + 1];
-        uint64_t one = (low & WORDS_LOW) | (high << 32);
+        uint64_t single = (low & WORDS_LOW) | (high << 32);
         uint64_t more = (low >> 32) | (high & ~WORDS_LOW);
         uint64_t used = taken[i];
-        uint64_t claim = mine[i] & one & ~used;
-        uint64_t rest = ~(used | one | more);
-        found.claimed += __builtin_popcountll(claim);
-        found.residue += __builtin_popcountll(rest);
-        found.more |= more;
-        found.surplus |= mine[i] & used;
+        uint64_t claim = mine[i] & single & ~used;
+        uint64_t rest = ~(used | single | more);
+        claims.claimed += __builtin_popcountll(claim);
+        claims.residue += __builtin_popcountll(rest);
+        claims.more |= more;
+        claims.surplus |= mine[i] & used;
         share[i] |= claim;
         residue[i] = rest;
     }
-    return found;
+    return claims;
 }
 
 WORDS_KERNEL(words_claims, words_claim,

@@ -194,8 +194,8 @@ void io_unlock(int fd, uint64_t byte) {
 }
 
 bool io_locked(int fd, uint64_t byte) {
-    struct flock found;
-    return lock_byte(fd, F_OFD_GETLK, F_RDLCK, byte, &found) == 0 && found.l_type != F_UNLCK;
+    struct flock blocker;
+    return lock_byte(fd, F_OFD_GETLK, F_RDLCK, byte, &blocker) == 0 && blocker.l_type != F_UNLCK;
 }
 
 /* --- Directories ------------------------------------------------------------------------------------------------- */

@@ -44,16 +44,16 @@ static bool find_functions(void *library) {
     const struct {
         const char *name;
         void *function;
-    } wanted[] = {{"OPENSSL_init_crypto", &openssl.start}, {"EVP_MAC_fetch", &openssl.fetch},
-                  {"EVP_MAC_CTX_new", &openssl.new_state}, {"EVP_MAC_CTX_free", &openssl.free_state},
-                  {"EVP_MAC_init", &openssl.init},         {"EVP_MAC_update", &openssl.update},
-                  {"EVP_MAC_final", &openssl.final},       {"CRYPTO_memcmp", &openssl.compare}};
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-        void *found = dlsym(library, wanted[i].name);
-        if (found == NULL) {
+    } functions[] = {{"OPENSSL_init_crypto", &openssl.start}, {"EVP_MAC_fetch", &openssl.fetch},
+                     {"EVP_MAC_CTX_new", &openssl.new_state}, {"EVP_MAC_CTX_free", &openssl.free_state},
+                     {"EVP_MAC_init", &openssl.init},         {"EVP_MAC_update", &openssl.update},
+                     {"EVP_MAC_final", &openssl.final},       {"CRYPTO_memcmp", &openssl.compare}};
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        void *symbol = dlsym(library, functions[i].name);
+        if (symbol == NULL) {
             return false;
         }
-        memcpy(wanted[i].function, &found, sizeof found);
+        memcpy(functions[i].function, &symbol, sizeof symbol);
     }
     return true;
 }
@@ -93,13 +93,13 @@ static bool add(void *state, const unsigned char *data, size_t size) {
 /* Add a part behind `before` bytes: up to the next block, then whole strides, then the rest. */
 static bool add_part(void *state, const mac_part *part, size_t before) {
     const unsigned char *data = part->data;
-    size_t begin = (BLOCK - before % BLOCK) % BLOCK;
-    if (part->size <= begin) {
+    size_t head = (BLOCK - before % BLOCK) % BLOCK;
+    if (part->size <= head) {
         return add(state, data, part->size);
     }
-    size_t whole = (part->size - begin) / STRIDE * STRIDE;
-    return add(state, data, begin) && add(state, data + begin, whole) &&
-           add(state, data + begin + whole, part->size - begin - whole);
+    size_t whole = (part->size - head) / STRIDE * STRIDE;
+    return add(state, data, head) && add(state, data + head, whole) &&
+           add(state, data + head + whole, part->size - head - whole);
 }
 
 static bool compute(void *algorithm, const parameter *parameters, const void *key, size_t key_bytes,
@@ -158,6 +158,6 @@ void mac_next(mac_stream *stream, const mac_part *parts, int n, uint8_t tag[MAC_
 }
 
 bool mac_is_next(mac_stream *stream, const mac_part *parts, int n, const uint8_t tag[MAC_BYTES]) {
-    uint8_t wanted[MAC_BYTES];
-    return tag_next(stream, parts, n, wanted) && mac_is_same(wanted, tag, MAC_BYTES);
+    uint8_t functions[MAC_BYTES];
+    return tag_next(stream, parts, n, functions) && mac_is_same(functions, tag, MAC_BYTES);
 }

@@ -12,20 +12,20 @@ bool array_reserve(void *array, size_t *capacity, size_t n, size_t size, bool do
     if (n <= *capacity) {
         return true;
     }
-    size_t wanted = n;
+    size_t new_capacity = n;
     if (doubles) {
         size_t twice = *capacity < SIZE_MAX / 2 ? 2 * *capacity : n;
-        wanted = twice > wanted ? twice : wanted;
-        wanted = wanted > LEAST ? wanted : LEAST;
+        new_capacity = twice > new_capacity ? twice : new_capacity;
+        new_capacity = new_capacity > LEAST ? new_capacity : LEAST;
     }
     void *grown;
     memcpy(&grown, array, sizeof grown); /* whatever it points to: pointers are alike */
-    grown = wanted > SIZE_MAX / size ? NULL : realloc(grown, wanted * size);
+    grown = new_capacity > SIZE_MAX / size ? NULL : realloc(grown, new_capacity * size);
     if (grown == NULL) {
         return false;
     }
     memcpy(array, &grown, sizeof grown);
-    *capacity = wanted;
+    *capacity = new_capacity;
     return true;
 }
 

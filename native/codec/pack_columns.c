@@ -66,13 +66,13 @@ BODY bool find_close_steps(const float *positions, size_t n, packed_grid grid, i
 BODY bool find_steps(const float *positions, size_t n, packed_grid grid, int32_t *steps) {
     const double inverse = 1.0 / ((double)grid.unit * (double)grid.scale);
     const double limit = 2147483000.0;
-    for (size_t begin = 0; begin < n; begin += AT_ONCE) {
-        size_t end = begin + AT_ONCE < n ? begin + AT_ONCE : n;
+    for (size_t start = 0; start < n; start += AT_ONCE) {
+        size_t end = start + AT_ONCE < n ? start + AT_ONCE : n;
         uint32_t wrong = 0;
-        if (find_close_steps(positions + begin, end - begin, grid, steps + begin)) {
+        if (find_close_steps(positions + start, end - start, grid, steps + start)) {
             continue;
         }
-        for (size_t i = begin; i < end; i++) {
+        for (size_t i = start; i < end; i++) {
             double step = (double)positions[i] * inverse;
             step = step < limit ? step : limit; /* NaN too */
             step = step > -limit ? step : -limit;
@@ -80,7 +80,7 @@ BODY bool find_steps(const float *positions, size_t n, packed_grid grid, int32_t
             steps[i] = whole;
             wrong |= bits_of(packed_position((uint32_t)whole, grid)) ^ bits_of(positions[i]);
         }
-        for (size_t i = begin; wrong != 0 && i < end; i++) {
+        for (size_t i = start; wrong != 0 && i < end; i++) {
             if (!find_near(positions[i], grid, &steps[i])) {
                 return false;
             }

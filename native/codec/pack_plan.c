@@ -162,15 +162,15 @@ static bool add_rest(pack_plan *plan, const int32_t *steps, uint32_t atoms) {
 
 /* --- The plan ---------------------------------------------------------------------------------------------------- */
 
-/* Add atoms begin to end - 1, a run if it has sites, cut where blocks end. */
-static bool add_cut(pack_plan *plan, const int32_t *steps, uint32_t begin, uint32_t end, const pack_section *run) {
+/* Add atoms from `atom` to end - 1, a run if it has sites, cut where blocks end. */
+static bool add_cut(pack_plan *plan, const int32_t *steps, uint32_t atom, uint32_t end, const pack_section *run) {
     bool done = true;
     uint32_t lead = 0; /* atoms of a molecule that a border cuts */
-    while (done && begin < end) {
-        uint64_t border = ((uint64_t)begin / plan->block_atoms + 1) * plan->block_atoms;
-        uint32_t room = (border < end ? (uint32_t)border : end) - begin;
+    while (done && atom < end) {
+        uint64_t border = ((uint64_t)atom / plan->block_atoms + 1) * plan->block_atoms;
+        uint32_t room = (border < end ? (uint32_t)border : end) - atom;
         if (run->sites == 0) {
-            done = add_rest(plan, steps + (size_t)begin * PACKED_AXES, room);
+            done = add_rest(plan, steps + (size_t)atom * PACKED_AXES, room);
         } else if (lead > 0) {
             room = lead < room ? lead : room;
             done = add_gap(plan, room);
@@ -181,7 +181,7 @@ static bool add_cut(pack_plan *plan, const int32_t *steps, uint32_t begin, uint3
             done = add_section(plan, (pack_section){run->sites, molecules, run->reach}) && add_gap(plan, left);
             lead = left > 0 ? run->sites - left : 0;
         }
-        begin += room;
+        atom += room;
     }
     return done;
 }

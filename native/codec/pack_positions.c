@@ -151,11 +151,11 @@ static size_t pack_block(packer *p, size_t first, const extent *e, uint32_t atom
         !ARRAY_FIT(p->columns, p->column_capacity, (size_t)atoms * (PACKED_AXES + 1) + 1)) {
         return 0;
     }
-    unsigned char *begin = p->bytes + p->n_bytes;
-    unsigned char *scratch = begin + most - e->stream_bytes;
-    output to = {.sections = begin + PACKED_HEADER_BYTES, .patches = begin + e->head_bytes, .streams = scratch};
+    unsigned char *block = p->bytes + p->n_bytes;
+    unsigned char *scratch = block + most - e->stream_bytes;
+    output to = {.sections = block + PACKED_HEADER_BYTES, .patches = block + e->head_bytes, .streams = scratch};
     uint32_t atom = 0;
-    memset(begin, 0, e->head_bytes);
+    memset(block, 0, e->head_bytes);
     for (size_t i = first; i < e->end; i++) {
         const pack_section *s = &p->plan.sections[i];
         const int32_t *here = steps + (size_t)atom * PACKED_AXES;
@@ -167,16 +167,16 @@ static size_t pack_block(packer *p, size_t first, const extent *e, uint32_t atom
         }
         atom += s->molecules * (s->sites == 0 ? 1 : s->sites);
     }
-    put32(begin, atoms);
-    put32(begin + 4, (uint32_t)(e->end - first) | to.n_patches << 16);
-    put_float(begin + 8, p->grid.unit);
-    put_float(begin + 12, p->grid.scale);
-    size_t head = (size_t)(to.patches - begin);
+    put32(block, atoms);
+    put32(block + 4, (uint32_t)(e->end - first) | to.n_patches << 16);
+    put_float(block + 8, p->grid.unit);
+    put_float(block + 12, p->grid.scale);
+    size_t head = (size_t)(to.patches - block);
     size_t padded = (head + PACKED_ROW_BYTES - 1) / PACKED_ROW_BYTES * PACKED_ROW_BYTES;
     size_t streams = (size_t)(to.streams - scratch);
-    memset(begin + head, 0, padded - head);
-    memmove(begin + padded, scratch, streams);
-    memset(begin + padded + streams, 0, PACKED_ROW_BYTES);
+    memset(block + head, 0, padded - head);
+    memmove(block + padded, scratch, streams);
+    memset(block + padded + streams, 0, PACKED_ROW_BYTES);
     return to.n_patches <= UINT16_MAX && e->end - first <= UINT16_MAX ? padded + streams + PACKED_ROW_BYTES : 0;
 }
 

@@ -92,7 +92,7 @@ int served_open(served_dataset *d, const char *name, const void *generation, siz
 
 /* --- Being granted places ---------------------------------------------------------------------------------------- */
 
-static int ask_places(served_dataset *d, const wanted *list, size_t n) {
+static int ask_places(served_dataset *d, const target *list, size_t n) {
     unsigned char *numbers = malloc(n * 8);
     if (numbers == NULL) {
         return bodhi_fail_memory();
@@ -109,7 +109,7 @@ static int ask_places(served_dataset *d, const wanted *list, size_t n) {
 }
 
 /* A place as the reader knows it. False: no server says so. */
-static bool take_place(int n_segments, const wire_place *from, wanted *to) {
+static bool take_place(int n_segments, const wire_place *from, target *to) {
     to->kind = -1;
     to->reason = from->length == 0 ? BODHI_REASON_ABSENT : BODHI_REASON_GONE;
     if (from->descriptor < 0) {
@@ -129,7 +129,7 @@ static bool take_place(int n_segments, const wire_place *from, wanted *to) {
     return true;
 }
 
-static bool take_places(grants *g, wanted *list, size_t n) {
+static bool take_places(grants *g, target *list, size_t n) {
     for (size_t i = 0; i < n; i++) {
         wire_place at;
         memcpy(&at, g->from->link.records + i * sizeof at, sizeof at);
@@ -179,7 +179,7 @@ static void let_go(grants *g) {
 }
 
 /* Be granted as many of `n` places as come with one answer: *count. */
-static int be_granted(grants *g, wanted *list, size_t n, size_t *count) {
+static int be_granted(grants *g, target *list, size_t n, size_t *count) {
     served_dataset *d = g->from;
     size_t asked = n < g->most ? n : g->most;
     int status = ask_places(d, list, asked);
@@ -201,7 +201,7 @@ static int be_granted(grants *g, wanted *list, size_t n, size_t *count) {
     return BODHI_OK;
 }
 
-static int locate_next(grants *g, wanted *list, size_t n, size_t *count) {
+static int locate_next(grants *g, target *list, size_t n, size_t *count) {
     let_go(g);
     int status = be_granted(g, list, n, count);
     if (status == BODHI_OK || status == BODHI_ERROR_MEMORY || status == BODHI_ERROR_INTERRUPTED) {
@@ -215,7 +215,7 @@ static int locate_next(grants *g, wanted *list, size_t n, size_t *count) {
     return BODHI_OK;
 }
 
-static int locate(locator *l, wanted *list, size_t n, size_t *count) {
+static int locate(locator *l, target *list, size_t n, size_t *count) {
     served_dataset *d = of(l)->from;
     pthread_mutex_lock(&d->talking);
     int status = locate_next(of(l), list, n, count);
@@ -251,7 +251,7 @@ static void unpin(locator *l, uint32_t ordinal) {
 }
 
 /* The server tells of one copy. */
-static void pass_over(locator *l, wanted *w) {
+static void pass_over(locator *l, target *w) {
     (void)l;
     w->kind = -1;
 }

@@ -12,7 +12,7 @@ typedef struct {
     place place;
     int8_t kind;    /* -1: there is none */
     uint8_t reason; /* then: enum bodhi_reason */
-} wanted;
+} target;
 
 /* Bytes of a segment to be brought from another machine. */
 typedef struct {
@@ -27,7 +27,7 @@ typedef struct locator locator;
 struct locator {
     /* Find the copies to be read of the first of `n` frames, whose numbers are in the list; *count is of how many it
      * was asked, at least one. What was found by the last call is let go of. Errors: MEMORY, INTERRUPTED. */
-    int (*locate)(locator *l, wanted *list, size_t n, size_t *count);
+    int (*locate)(locator *l, target *list, size_t n, size_t *count);
 
     /* A descriptor for reading a segment, which is not evicted before unpin(); -1 and errno. From any thread. */
     int (*pin)(locator *l, uint32_t ordinal, bool direct);
@@ -37,7 +37,7 @@ struct locator {
     void (*fetch)(locator *l, fetched *list, size_t n);
 
     /* Pass over a copy that is damaged, and choose another. */
-    void (*pass_over)(locator *l, wanted *w);
+    void (*pass_over)(locator *l, target *w);
 
     /* What was located has been read: it is the next reader's turn. NULL: readers take no turns. */
     void (*end_turn)(locator *l);

@@ -13,7 +13,7 @@ typedef struct {
     size_t n_keys, key_capacity;
 } lookup;
 
-static lookup *of(locator *l) {
+static lookup *lookup_of(locator *l) {
     return (lookup *)(void *)l;
 }
 
@@ -24,7 +24,7 @@ bool exceeds_memory(uint64_t bytes) {
 }
 
 /* The caller holds the dataset's mutex. */
-static void choose(const lookup *l, wanted *w) {
+static void choose(const lookup *l, target *w) {
     w->kind = -1;
     w->reason = BODHI_REASON_ABSENT;
     if (w->place.number <= INT64_MAX) {
@@ -35,8 +35,8 @@ static void choose(const lookup *l, wanted *w) {
     }
 }
 
-static int locate(locator *head, wanted *list, size_t n, size_t *count) {
-    lookup *l = of(head);
+static int locate(locator *head, target *list, size_t n, size_t *count) {
+    lookup *l = lookup_of(head);
     bodhi_dataset *dataset = l->dataset;
     pthread_mutex_lock(head->mutex);
     if (!ARRAY_GROW(l->keys, l->key_capacity, dataset->n_segments)) {
@@ -57,16 +57,16 @@ static int locate(locator *head, wanted *list, size_t n, size_t *count) {
 }
 
 static int pin(locator *head, uint32_t ordinal, bool direct) {
-    return dataset_pin(of(head)->dataset, ordinal, direct);
+    return dataset_pin(lookup_of(head)->dataset, ordinal, direct);
 }
 
 static void unpin(locator *head, uint32_t ordinal) {
-    dataset_unpin(of(head)->dataset, ordinal);
+    dataset_unpin(lookup_of(head)->dataset, ordinal);
 }
 
 /* Nobody in this process reads the copy from now on. */
-static void pass_over(locator *head, wanted *w) {
-    const lookup *l = of(head);
+static void pass_over(locator *head, target *w) {
+    const lookup *l = lookup_of(head);
     pthread_mutex_lock(head->mutex);
     dataset_pass_over(l->dataset, (unsigned)w->kind, &w->place);
     choose(l, w);
@@ -74,7 +74,7 @@ static void pass_over(locator *head, wanted *w) {
 }
 
 static void close_lookup(locator *head) {
-    lookup *l = of(head);
+    lookup *l = lookup_of(head);
     dataset_remove_reader(l->dataset);
     free(l->keys);
     free(l);

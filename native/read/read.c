@@ -28,32 +28,31 @@ typedef struct {
     piece whole; /* scratch */
     const piece *pieces;
     size_t n_pieces;
-} found_record;
+} record_view;
 
 /* Parse the head; false if it is not the one of the frame that is wanted. */
-static bool find_record(const bodhi_reader *r, const window *from, const item *at, const wanted *w,
-                        found_record *found) {
+static bool find_record(const bodhi_reader *r, const window *from, const item *at, const target *w, record_view *view) {
     const place *p = &w->place;
-    const record_header *header = &found->header;
+    const record_header *header = &view->header;
     uint64_t length = (uint64_t)p->length * UNIT;
     size_t more;
-    found->bytes = from->buffer + at->at;
-    found->pieces = window_pieces(r, from, p, &found->whole, &found->n_pieces);
-    uint64_t head = found->pieces[0].end < length ? found->pieces[0].end : length;
-    return parse_record(found->bytes, (size_t)head, &r->locator->keys[p->segment], (uint64_t)p->offset * UNIT,
-                        &found->header, &more) == PARSED &&
+    view->bytes = from->buffer + at->at;
+    view->pieces = window_pieces(r, from, p, &view->whole, &view->n_pieces);
+    uint64_t head = view->pieces[0].end < length ? view->pieces[0].end : length;
+    return parse_record(view->bytes, (size_t)head, &r->locator->keys[p->segment], (uint64_t)p->offset * UNIT,
+                        &view->header, &more) == PARSED &&
            is_readable(header) && header->number == p->number && header->length == length &&
            (header->fields | header->encoding << 4) == p->fields;
 }
 
 /* Take the checksums of a window that was just read. What is not right is left for the delivery to find. */
 static void check_window(const bodhi_reader *r, window *w) {
-    for (size_t i = 0; w->status == BODHI_OK && !r->asked.unverified && i < w->count; i++) {
-        const wanted *asked = &r->list[w->first + i];
+    for (size_t i = 0; w->status == BODHI_OK && !r->subset.unverified && i < w->count; i++) {
+        const target *frame = &r->list[w->first + i];
         item *at = &w->items[i];
-        found_record found;
-        if (asked->kind >= 0 && at->error == 0 && find_record(r, w, at, asked, &found)) {
-            enum unpacked unpacked = check_fields(found.bytes, &found.header, &r->asked, found.pieces, found.n_pieces);
+        record_view view;
+        if (frame->kind >= 0 && at->error == 0 && find_record(r, w, at, frame, &view)) {
+            enum unpacked unpacked = check_fields(view.bytes, &view.header, &r->subset, view.pieces, view.n_pieces);
             at->checked = unpacked == UNPACKED;
             w->layout.stale = w->layout.stale || unpacked == UNPACK_UNREAD;
         }
@@ -204,44 +203,44 @@ static bool reserve_positions(bodhi_reader *r, const record_header *header) {
 }
 
 /* Take the atoms of a slice, whose bytes are right. */
-static enum taken take_ids(bodhi_reader *r, const found_record *found, const unsigned char *told) {
-    const record_header *header = &found->header;
+static enum taken take_ids(bodhi_reader *r, const record_view *view, const unsigned char *packed_ids) {
+    const record_header *header = &view->header;
     uint32_t size;
-    (void)slice_told_at(found->bytes, header, &size);
+    (void)slice_ids_at(view->bytes, header, &size);
     if (!ARRAY_FIT(r->ids, r->id_capacity, header->n_atoms)) {
         return TAKEN_NO_MEMORY;
     }
-    return ids_read(told, size, r->ids, header->n_atoms) ? TAKEN : TAKEN_DAMAGED;
+    return ids_read(packed_ids, size, r->ids, header->n_atoms) ? TAKEN : TAKEN_DAMAGED;
 }
 
 /* Check what is asked for, unless that was done. */
-static enum unpacked check_only(const found_record *found, const selection *asked, float *fields[FIELD_COUNT]) {
+static enum unpacked check_only(const record_view *view, const selection *subset, float *fields[FIELD_COUNT]) {
     memset(fields, 0, FIELD_COUNT * sizeof *fields);
-    return asked->unverified ? UNPACKED
-                             : check_fields(found->bytes, &found->header, asked, found->pieces, found->n_pieces);
+    return subset->unverified ? UNPACKED
+                              : check_fields(view->bytes, &view->header, subset, view->pieces, view->n_pieces);
 }
 
 /* Check the record of `w`, of which a window has read some pieces, and point `frame` to what it holds. */
-static enum taken take(bodhi_reader *r, const window *from, const item *at, const wanted *w, bodhi_frame *frame) {
-    found_record found;
-    if (!find_record(r, from, at, w, &found)) {
+static enum taken take(bodhi_reader *r, const window *from, const item *at, const target *w, bodhi_frame *frame) {
+    record_view view;
+    if (!find_record(r, from, at, w, &view)) {
         return TAKEN_DAMAGED;
     }
-    const record_header *header = &found.header;
+    const record_header *header = &view.header;
     if (header->encoding == ENCODING_PACKED && r->options.check_only == 0 && !reserve_positions(r, header)) {
         return TAKEN_NO_MEMORY;
     }
-    selection asked = r->asked;
-    asked.unverified = asked.unverified || at->checked;
+    selection subset = r->subset;
+    subset.unverified = subset.unverified || at->checked;
     float *fields[FIELD_COUNT];
-    enum unpacked unpacked = r->options.check_only != 0 ? check_only(&found, &asked, fields)
-                                                        : unpack_fields(found.bytes, header, &asked, found.pieces,
-                                                                        found.n_pieces, r->positions, fields);
+    enum unpacked unpacked = r->options.check_only != 0 ? check_only(&view, &subset, fields)
+                                                        : unpack_fields(view.bytes, header, &subset, view.pieces,
+                                                                        view.n_pieces, r->positions, fields);
     if (unpacked != UNPACKED) {
         return unpacked == UNPACK_UNREAD ? TAKEN_UNREAD : TAKEN_DAMAGED;
     }
-    const unsigned char *told = (const unsigned char *)(void *)fields[FIELD_IDS];
-    enum taken ids = told != NULL ? take_ids(r, &found, told) : TAKEN;
+    const unsigned char *packed_ids = (const unsigned char *)(void *)fields[FIELD_IDS];
+    enum taken ids = packed_ids != NULL ? take_ids(r, &view, packed_ids) : TAKEN;
     if (ids != TAKEN) {
         return ids;
     }
@@ -273,7 +272,7 @@ static enum taken take_item(bodhi_reader *r, const window *from, size_t index, b
 
 static int deliver(bodhi_reader *r, window *from, bodhi_frame *frame) {
     size_t index = r->next;
-    wanted *w = &r->list[index];
+    target *w = &r->list[index];
     int32_t reason = w->reason;
     int error = from->status != BODHI_OK ? ENOMEM : from->items[index - from->first].error;
     while (w->kind >= 0) {

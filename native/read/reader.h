@@ -54,10 +54,10 @@ typedef struct {
 struct bodhi_reader {
     locator *locator;
     bodhi_read_options options;
-    selection asked;
+    selection subset;
     bodhi_range *ranges; /* of it; NULL: all atoms */
     bool direct;
-    wanted *list;
+    target *list;
     size_t n, next;
     size_t located;  /* up to here it is known where frames lie */
     double part;     /* of a record's bytes that is needed, roughly; 0: not known yet */

@@ -58,7 +58,7 @@ static void choose_windows(bodhi_reader *r) {
 
 /* Copy what is asked of each frame; ranges that nearly touch become one. False: memory is out. */
 static bool copy_asked(bodhi_reader *r) {
-    r->asked = (selection){.fields = (unsigned)r->options.fields, .unverified = r->options.unverified != 0};
+    r->subset = (selection){.fields = (unsigned)r->options.fields, .unverified = r->options.unverified != 0};
     if (r->options.atoms != NULL) {
         r->ranges = calloc((size_t)r->options.n_ranges + 1, sizeof *r->ranges);
         if (r->ranges == NULL) {
@@ -66,14 +66,14 @@ static bool copy_asked(bodhi_reader *r) {
         }
         for (int64_t i = 0; i < r->options.n_ranges; i++) {
             const bodhi_range *range = &r->options.atoms[i];
-            bodhi_range *last = r->asked.n_ranges > 0 ? &r->ranges[r->asked.n_ranges - 1] : NULL;
+            bodhi_range *last = r->subset.n_ranges > 0 ? &r->ranges[r->subset.n_ranges - 1] : NULL;
             if (last != NULL && range->first - last->last <= NEAR_ATOMS) {
                 last->last = range->last;
             } else {
-                r->ranges[r->asked.n_ranges++] = *range;
+                r->ranges[r->subset.n_ranges++] = *range;
             }
         }
-        r->asked.ranges = r->ranges;
+        r->subset.ranges = r->ranges;
         r->options.atoms = NULL;
     }
     return true;

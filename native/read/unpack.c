@@ -22,12 +22,12 @@ static unsigned field_of(const record_header *header, uint32_t index) {
 
 /* Whether atoms first to last - 1 meet a range; ranges before them are passed over for good. */
 static bool meets_range(block_walk *walk, uint64_t first, uint64_t last) {
-    const selection *asked = walk->asked;
-    while (walk->range < asked->n_ranges && (uint64_t)asked->ranges[walk->range].last <= first) {
+    const selection *subset = walk->subset;
+    while (walk->range < subset->n_ranges && (uint64_t)subset->ranges[walk->range].last <= first) {
         walk->range++;
     }
-    return asked->ranges == NULL ||
-           (walk->range < asked->n_ranges && (uint64_t)asked->ranges[walk->range].first < last);
+    return subset->ranges == NULL ||
+           (walk->range < subset->n_ranges && (uint64_t)subset->ranges[walk->range].first < last);
 }
 
 bool next_wanted_block(block_walk *walk, wanted_block *block) {
@@ -42,7 +42,7 @@ bool next_wanted_block(block_walk *walk, wanted_block *block) {
                                 .entry = read_block_entry(walk->record, walk->index)};
         walk->index++;
         walk->payload += block->entry.bytes;
-        if ((walk->asked->fields >> block->field & 1U) != 0 &&
+        if ((walk->subset->fields >> block->field & 1U) != 0 &&
             meets_range(walk, block->first, (uint64_t)block->first + block->atoms)) {
             return true;
         }
@@ -55,11 +55,11 @@ static bool was_read(const piece **at, const piece *end, uint64_t offset, uint64
     while (*at < end && (*at)->end < offset + bytes) {
         (*at)++;
     }
-    return *at < end && (*at)->begin <= offset;
+    return *at < end && (*at)->start <= offset;
 }
 
 /* Point to the fields that are asked for: raw ones lie at the end of the record. False if they cannot lie there. */
-static bool find_fields(unsigned char *record, const record_header *header, const selection *asked, float *positions,
+static bool find_fields(unsigned char *record, const record_header *header, const selection *subset, float *positions,
                         float *fields[FIELD_COUNT]) {
     bool packed = header->encoding == ENCODING_PACKED;
     uint64_t end = header->head_bytes + header->payload_bytes;
@@ -69,13 +69,13 @@ static bool find_fields(unsigned char *record, const record_header *header, cons
             continue;
         }
         if (field == FIELD_IDS) {
-            uint32_t told;
-            uint64_t at = slice_told_at(record, header, &told);
-            if (told == 0) {
+            uint32_t size;
+            uint64_t at = slice_ids_at(record, header, &size);
+            if (size == 0) {
                 return false;
             }
             end = at;
-            fields[field] = (asked->fields >> field & 1U) != 0 ? (float *)(void *)(record + at) : NULL;
+            fields[field] = (subset->fields >> field & 1U) != 0 ? (float *)(void *)(record + at) : NULL;
             continue;
         }
         bool is_packed = packed && field == 0;
@@ -83,7 +83,7 @@ static bool find_fields(unsigned char *record, const record_header *header, cons
             return false;
         }
         end -= is_packed ? 0 : field_bytes(header);
-        if ((asked->fields >> field & 1U) != 0) {
+        if ((subset->fields >> field & 1U) != 0) {
             fields[field] = is_packed ? positions : (float *)(void *)(record + end);
         }
     }
@@ -118,36 +118,36 @@ static enum unpacked next_read_block(block_walk *walk, wanted_block *block, cons
     if (!was_read(at, end, block->offset, block->entry.bytes)) {
         return UNPACK_UNREAD;
     }
-    bool right = walk->asked->unverified || check_block(walk->record + block->offset, block->entry);
+    bool right = walk->subset->unverified || check_block(walk->record + block->offset, block->entry);
     return right ? UNPACKED : UNPACK_DAMAGED;
 }
 
-enum unpacked check_fields(const unsigned char *record, const record_header *header, const selection *asked,
+enum unpacked check_fields(const unsigned char *record, const record_header *header, const selection *subset,
                            const piece *pieces, size_t n_pieces) {
-    block_walk walk = {.record = record, .header = header, .asked = asked};
+    block_walk walk = {.record = record, .header = header, .subset = subset};
     const piece *at = pieces;
     wanted_block block;
     bool more = true;
-    enum unpacked found = UNPACKED;
-    while (more && found == UNPACKED) {
-        found = next_read_block(&walk, &block, &at, pieces + n_pieces, &more);
+    enum unpacked status = UNPACKED;
+    while (more && status == UNPACKED) {
+        status = next_read_block(&walk, &block, &at, pieces + n_pieces, &more);
     }
-    return found;
+    return status;
 }
 
-enum unpacked unpack_fields(unsigned char *record, const record_header *header, const selection *asked,
+enum unpacked unpack_fields(unsigned char *record, const record_header *header, const selection *subset,
                             const piece *pieces, size_t n_pieces, float *positions, float *fields[FIELD_COUNT]) {
-    block_walk walk = {.record = record, .header = header, .asked = asked};
+    block_walk walk = {.record = record, .header = header, .subset = subset};
     const piece *at = pieces;
     wanted_block block;
     bool more = true;
-    if (!find_fields(record, header, asked, positions, fields)) {
+    if (!find_fields(record, header, subset, positions, fields)) {
         return UNPACK_DAMAGED;
     }
     for (;;) {
-        enum unpacked found = next_read_block(&walk, &block, &at, pieces + n_pieces, &more);
-        if (found != UNPACKED || !more) {
-            return found;
+        enum unpacked status = next_read_block(&walk, &block, &at, pieces + n_pieces, &more);
+        if (status != UNPACKED || !more) {
+            return status;
         }
         if (!unpack_block(record, header, &block, fields[block.field])) {
             return UNPACK_DAMAGED;

@@ -13,9 +13,9 @@ typedef struct {
     bool unverified; /* checksums of blocks are not looked at */
 } selection;
 
-/* Bytes begin to end - 1 of a record. */
+/* Bytes start to end - 1 of a record. */
 typedef struct {
-    uint64_t begin, end;
+    uint64_t start, end;
 } piece;
 
 /* A block that is asked for. */
@@ -30,7 +30,7 @@ typedef struct {
 typedef struct {
     const unsigned char *record; /* its head */
     const record_header *header;
-    const selection *asked;
+    const selection *subset;
     uint32_t index;   /* of the next block, over all fields */
     uint64_t payload; /* bytes before it */
     size_t range;
@@ -39,8 +39,8 @@ typedef struct {
 bool next_wanted_block(block_walk *walk, wanted_block *block);
 
 /* Whether all of a record with these fields is needed. */
-static inline bool needs_all(const selection *asked, unsigned fields) {
-    return asked->ranges == NULL && (fields & 7U & ~asked->fields) == 0;
+static inline bool needs_all(const selection *subset, unsigned fields) {
+    return subset->ranges == NULL && (fields & 7U & ~subset->fields) == 0;
 }
 
 /* Whether the head is the whole head of a frame record that this version can decode. */
@@ -53,13 +53,13 @@ enum unpacked {
 };
 
 /* Take the checksums of the blocks that are asked for, and nothing else. */
-enum unpacked check_fields(const unsigned char *record, const record_header *header, const selection *asked,
+enum unpacked check_fields(const unsigned char *record, const record_header *header, const selection *subset,
                            const piece *pieces, size_t n_pieces);
 
 /* Check the blocks that are asked for and find or decode the fields. `record` holds the bytes of `pieces` (ascending),
  * the head among them. Raw fields are pointed to where they lie in the record; packed positions are decoded to
  * `positions`, n_atoms x 3, which may be NULL for a raw record. Fields not asked for or not there are NULL. */
-enum unpacked unpack_fields(unsigned char *record, const record_header *header, const selection *asked,
+enum unpacked unpack_fields(unsigned char *record, const record_header *header, const selection *subset,
                             const piece *pieces, size_t n_pieces, float *positions, float *fields[FIELD_COUNT]);
 
 #endif

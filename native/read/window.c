@@ -39,18 +39,18 @@ static bool is_like(const place *p, const place *other) {
 }
 
 const piece *window_pieces(const bodhi_reader *r, const window *w, const place *p, piece *whole, size_t *count) {
-    if (w->layout.known && !needs_all(&r->asked, p->fields) && is_like(p, &w->layout.like)) {
+    if (w->layout.known && !needs_all(&r->subset, p->fields) && is_like(p, &w->layout.like)) {
         *count = w->layout.count;
         return w->layout.pieces;
     }
-    *whole = (piece){.begin = 0, .end = length_of(p)};
+    *whole = (piece){.start = 0, .end = length_of(p)};
     *count = 1;
     return whole;
 }
 
 /* Add a piece, joined to the last one if they nearly touch. False: memory is out. */
-static bool add_piece(layout *l, uint64_t begin, uint64_t end, uint64_t gap) {
-    if (l->count > 0 && begin <= l->pieces[l->count - 1].end + gap) {
+static bool add_piece(layout *l, uint64_t start, uint64_t end, uint64_t gap) {
+    if (l->count > 0 && start <= l->pieces[l->count - 1].end + gap) {
         piece *last = &l->pieces[l->count - 1];
         last->end = end > last->end ? end : last->end;
         return true;
@@ -58,12 +58,12 @@ static bool add_piece(layout *l, uint64_t begin, uint64_t end, uint64_t gap) {
     if (!ARRAY_GROW(l->pieces, l->capacity, l->count + 1)) {
         return false;
     }
-    l->pieces[l->count++] = (piece){.begin = begin, .end = end};
+    l->pieces[l->count++] = (piece){.start = start, .end = end};
     return true;
 }
 
-static bool lay_pieces(layout *l, const record_header *header, const selection *asked, uint64_t gap, bool exact) {
-    block_walk walk = {.record = l->head, .header = header, .asked = asked};
+static bool lay_pieces(layout *l, const record_header *header, const selection *subset, uint64_t gap, bool exact) {
+    block_walk walk = {.record = l->head, .header = header, .subset = subset};
     wanted_block block;
     l->count = 0;
     bool done = add_piece(l, 0, header->head_bytes, gap);
@@ -82,9 +82,9 @@ static bool lay_pieces(layout *l, const record_header *header, const selection *
 static ssize_t read_head(const bodhi_reader *r, const place *p, unsigned char *head, size_t size, enum fill_mode mode) {
     uint64_t offset = (uint64_t)p->offset * UNIT;
     if (r->locator->fetch != NULL) {
-        fetched one = {.segment = p->segment, .offset = offset, .size = size, .to = head};
-        r->locator->fetch(r->locator, &one, 1);
-        return one.error == 0 ? (ssize_t)size : -1;
+        fetched head_read = {.segment = p->segment, .offset = offset, .size = size, .to = head};
+        r->locator->fetch(r->locator, &head_read, 1);
+        return head_read.error == 0 ? (ssize_t)size : -1;
     }
     int fd = r->locator->pin(r->locator, p->segment, false);
     if (fd < 0) {
@@ -111,7 +111,7 @@ static bool learn_layout(const bodhi_reader *r, layout *l, const place *p, enum 
     uint64_t gap = gap_of(r, mode);
     l->known = parse_record(l->head, size, &r->locator->keys[p->segment], (uint64_t)p->offset * UNIT, &header, &more) ==
                    PARSED &&
-               is_readable(&header) && lay_pieces(l, &header, &r->asked, gap, exact);
+               is_readable(&header) && lay_pieces(l, &header, &r->subset, gap, exact);
     l->like = *p;
     return true;
 }
@@ -126,7 +126,7 @@ static bool keeps_layout(const bodhi_reader *r, const window *w, const place *p)
 static bool learn_window(const bodhi_reader *r, window *w, size_t n, enum fill_mode mode) {
     for (size_t i = 0; i < n; i++) {
         const place *p = &r->list[w->first + w->order[i]].place;
-        if (!needs_all(&r->asked, p->fields)) {
+        if (!needs_all(&r->subset, p->fields)) {
             if (keeps_layout(r, w, p)) {
                 return true;
             }
@@ -146,14 +146,14 @@ uint64_t window_needs(const bodhi_reader *r, const window *w, const place *p) {
     const piece *pieces = window_pieces(r, w, p, &whole, &count);
     for (size_t i = 0; i < count; i++) {
         uint64_t end = pieces[i].end < length_of(p) ? pieces[i].end : length_of(p);
-        bytes += end > pieces[i].begin ? end - pieces[i].begin : 0;
+        bytes += end > pieces[i].start ? end - pieces[i].start : 0;
     }
     return bytes;
 }
 
 void window_estimate(bodhi_reader *r, window *w, size_t index) {
     const place *p = &r->list[index].place;
-    if (r->list[index].kind >= 0 && !needs_all(&r->asked, p->fields)) {
+    if (r->list[index].kind >= 0 && !needs_all(&r->subset, p->fields)) {
         (void)learn_layout(r, &w->layout, p, FILL_BUFFERED, false);
         r->part = (double)window_needs(r, w, p) / (double)length_of(p);
         w->layout.known = false;
@@ -167,10 +167,10 @@ size_t window_count(const bodhi_reader *r, size_t first, uint64_t budget) {
     uint64_t span = 0;
     size_t count = 0;
     while (first + count < r->located && count < MAX_ITEMS) {
-        const wanted *w = &r->list[first + count];
+        const target *w = &r->list[first + count];
         if (w->kind >= 0) {
             uint64_t length = length_of(&w->place);
-            bool part = r->part > 0 && !needs_all(&r->asked, w->place.fields);
+            bool part = r->part > 0 && !needs_all(&r->subset, w->place.fields);
             bytes += part ? (uint64_t)((double)length * r->part) : length;
             span += length;
         }
@@ -190,15 +190,15 @@ static int compare_places(const place *a, const place *b) {
 }
 
 static int by_place(const void *a, const void *b, void *list) {
-    const wanted *wanted_list = list;
-    return compare_places(&wanted_list[*(const uint32_t *)a].place, &wanted_list[*(const uint32_t *)b].place);
+    const target *requests = list;
+    return compare_places(&requests[*(const uint32_t *)a].place, &requests[*(const uint32_t *)b].place);
 }
 
 /* List the frames that are there, in the order of the segments; returns their number. */
 static size_t order_items(const bodhi_reader *r, window *w) {
     size_t n = 0;
     bool sorted = true;
-    wanted *list = r->list + w->first;
+    target *list = r->list + w->first;
     for (uint32_t i = 0; i < w->count; i++) {
         w->items[i].error = 0;
         w->items[i].checked = false;
@@ -285,7 +285,7 @@ void window_free(window *w) {
 
 /* One request: parts of the items order[first] to order[last - 1] of an extent. */
 typedef struct {
-    uint64_t begin, end; /* in the segment */
+    uint64_t start, end; /* in the segment */
     size_t first, last;
 } request;
 
@@ -297,12 +297,12 @@ static int read_alone(const bodhi_reader *r, window *w, uint32_t index, int fd) 
     const piece *pieces = window_pieces(r, w, p, &whole, &count);
     for (size_t i = 0; i < count; i++) {
         uint64_t end = pieces[i].end < length_of(p) ? pieces[i].end : length_of(p);
-        if (pieces[i].begin >= end) {
+        if (pieces[i].start >= end) {
             break;
         }
-        size_t size = (size_t)(end - pieces[i].begin);
-        ssize_t got = io_read(fd, w->buffer + w->items[index].at + pieces[i].begin, size,
-                              (uint64_t)p->offset * UNIT + pieces[i].begin, READ_ANY);
+        size_t size = (size_t)(end - pieces[i].start);
+        ssize_t got = io_read(fd, w->buffer + w->items[index].at + pieces[i].start, size,
+                              (uint64_t)p->offset * UNIT + pieces[i].start, READ_ANY);
         if (got < (ssize_t)size) {
             return got < 0 ? errno : -1;
         }
@@ -330,9 +330,9 @@ static void add_to_batch(window *w, const extent *e, const request *q) {
         return;
     }
     w->batch[w->n_batch++] = (fetched){.segment = e->segment,
-                                       .offset = q->begin,
-                                       .size = q->end - q->begin,
-                                       .to = w->buffer + e->at + (q->begin - e->start),
+                                       .offset = q->start,
+                                       .size = q->end - q->start,
+                                       .to = w->buffer + e->at + (q->start - e->start),
                                        .first = q->first,
                                        .last = q->last};
 }
@@ -344,11 +344,11 @@ static bool read_request(const bodhi_reader *r, window *w, const extent *e, cons
         add_to_batch(w, e, q);
         return true;
     }
-    uint64_t begin = mode == FILL_DIRECT ? q->begin / PAGE * PAGE : q->begin;
+    uint64_t start = mode == FILL_DIRECT ? q->start / PAGE * PAGE : q->start;
     uint64_t end = mode == FILL_DIRECT ? round_up(q->end, PAGE) : q->end;
-    ssize_t got = io_read(fd, w->buffer + e->at + (begin - e->start), (size_t)(end - begin), begin,
+    ssize_t got = io_read(fd, w->buffer + e->at + (start - e->start), (size_t)(end - start), start,
                           mode == FILL_CACHED ? READ_CACHED : READ_ANY);
-    bool all = got >= 0 && begin + (uint64_t)got >= q->end;
+    bool all = got >= 0 && start + (uint64_t)got >= q->end;
     if (!all && got >= 0 && mode == FILL_CACHED) {
         return false;
     }
@@ -368,14 +368,14 @@ static bool read_extent(const bodhi_reader *r, window *w, const extent *e, int f
         size_t count;
         const piece *pieces = window_pieces(r, w, p, &whole, &count);
         uint64_t offset = (uint64_t)p->offset * UNIT;
-        for (size_t k = 0; k < count && pieces[k].begin < length_of(p); k++) {
-            uint64_t begin = offset + pieces[k].begin;
+        for (size_t k = 0; k < count && pieces[k].start < length_of(p); k++) {
+            uint64_t start = offset + pieces[k].start;
             uint64_t end = offset + (pieces[k].end < length_of(p) ? pieces[k].end : length_of(p));
-            if (q.first == e->last || begin > q.end + gap) {
+            if (q.first == e->last || start > q.end + gap) {
                 if (q.first != e->last && !read_request(r, w, e, &q, fd, mode)) {
                     return false;
                 }
-                q = (request){.begin = begin, .end = end, .first = i};
+                q = (request){.start = start, .end = end, .first = i};
             }
             q.end = end > q.end ? end : q.end;
             q.last = i + 1;
@@ -402,12 +402,12 @@ static void fetch_separately(const bodhi_reader *r, window *w, const fetched *wr
     for (size_t i = wrong->first; i < wrong->last; i++) {
         item *at = &w->items[w->order[i]];
         const place *p = &r->list[w->first + w->order[i]].place;
-        fetched one = {.segment = wrong->segment,
-                       .offset = (uint64_t)p->offset * UNIT,
-                       .size = length_of(p),
-                       .to = w->buffer + at->at};
-        r->locator->fetch(r->locator, &one, 1);
-        at->error = one.error;
+        fetched head_read = {.segment = wrong->segment,
+                             .offset = (uint64_t)p->offset * UNIT,
+                             .size = length_of(p),
+                             .to = w->buffer + at->at};
+        r->locator->fetch(r->locator, &head_read, 1);
+        at->error = head_read.error;
     }
 }
 

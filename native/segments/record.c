@@ -333,7 +333,7 @@ bool check_payload(const unsigned char *record, const record_header *header) {
     return left == 0;
 }
 
-uint64_t slice_told_at(const unsigned char *record, const record_header *header, uint32_t *size) {
+uint64_t slice_ids_at(const unsigned char *record, const record_header *header, uint32_t *size) {
     *size = 0;
     if ((header->fields >> FIELD_IDS & 1U) == 0) {
         return 0;

@@ -156,6 +156,6 @@ static inline uint64_t field_bytes(const record_header *header) {
 
 /* The bytes that tell the atoms of a slice whose head is at `record`: where they begin, from its beginning, and how
  * many they are; 0: it tells none. */
-uint64_t slice_told_at(const unsigned char *record, const record_header *header, uint32_t *size);
+uint64_t slice_ids_at(const unsigned char *record, const record_header *header, uint32_t *size);
 
 #endif

@@ -106,7 +106,7 @@ static int append(ingest *in, task *t) {
         }
     }
     if (status == BODHI_EXISTS) {
-        t->segment = in->writer->found;
+        t->segment = in->writer->existing_segment;
     }
     if (status == BODHI_ERROR_FULL || status == BODHI_ERROR_CONFLICT || status == BODHI_ERROR_BUSY) {
         t->reason = strdup(bodhi_message());

@@ -17,7 +17,7 @@
 static bool find_fields(stored_frame *f) {
     record_header *h = &f->header;
     const selection all = {.fields = (1U << FIELD_COUNT) - 1, .unverified = true};
-    const piece whole = {.begin = 0, .end = h->length};
+    const piece whole = {.start = 0, .end = h->length};
     float *fields[FIELD_COUNT] = {NULL};
     bool right = unpack_fields(f->record, h, &all, &whole, 1, f->positions, fields) == UNPACKED;
     f->frame = (bodhi_frame){.number = (int64_t)h->number,
@@ -34,7 +34,7 @@ static bool find_fields(stored_frame *f) {
 /* Take the atoms of a slice. As stored_read(). */
 static int find_ids(stored_frame *f) {
     uint32_t size;
-    uint64_t at = slice_told_at(f->record, &f->header, &size);
+    uint64_t at = slice_ids_at(f->record, &f->header, &size);
     if ((f->header.fields >> FIELD_IDS & 1U) == 0) {
         return BODHI_OK;
     }
@@ -48,14 +48,14 @@ static int find_ids(stored_frame *f) {
 
 /* --- Reading ----------------------------------------------------------------------------------------------------- */
 
-void stored_free(stored_frame *found) {
+void stored_free(stored_frame *stored) {
     // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): it is another one for each copy
-    free(found->record);
-    free(found->positions);
-    free(found->frame.ids);
-    found->frame.ids = NULL;
-    found->record = NULL;
-    found->positions = NULL;
+    free(stored->record);
+    free(stored->positions);
+    free(stored->frame.ids);
+    stored->frame.ids = NULL;
+    stored->record = NULL;
+    stored->positions = NULL;
 }
 
 /* Whether the bytes are a record that this version reads, whole and undamaged. */
@@ -66,28 +66,28 @@ static bool is_right(stored_frame *f, const segment_key *key, uint64_t offset, u
            is_readable(&f->header) && f->header.length == length && check_payload(f->record, &f->header);
 }
 
-int stored_read(int fd, const segment_key *key, uint64_t offset, uint64_t length, stored_frame *found) {
+int stored_read(int fd, const segment_key *key, uint64_t offset, uint64_t length, stored_frame *stored) {
     unsigned char *record = malloc((size_t)length);
     if (record == NULL) {
         (void)bodhi_fail_memory();
         return BODHI_ERROR_MEMORY;
     }
-    *found = (stored_frame){.record = record};
+    *stored = (stored_frame){.record = record};
     ssize_t got = io_read(fd, record, (size_t)length, offset, READ_ANY);
-    int status = got == (ssize_t)length && is_right(found, key, offset, length) ? BODHI_OK : BODHI_MISS;
-    if (status == BODHI_OK && found->header.encoding == ENCODING_PACKED) {
-        found->positions = malloc((size_t)field_bytes(&found->header));
-        status = found->positions == NULL ? BODHI_ERROR_MEMORY : BODHI_OK;
+    int status = got == (ssize_t)length && is_right(stored, key, offset, length) ? BODHI_OK : BODHI_MISS;
+    if (status == BODHI_OK && stored->header.encoding == ENCODING_PACKED) {
+        stored->positions = malloc((size_t)field_bytes(&stored->header));
+        status = stored->positions == NULL ? BODHI_ERROR_MEMORY : BODHI_OK;
     }
     if (status == BODHI_ERROR_MEMORY) {
         (void)bodhi_fail_memory();
     }
-    if (status == BODHI_OK && !find_fields(found)) {
+    if (status == BODHI_OK && !find_fields(stored)) {
         status = BODHI_MISS;
     }
-    status = status == BODHI_OK ? find_ids(found) : status;
+    status = status == BODHI_OK ? find_ids(stored) : status;
     if (status != BODHI_OK) {
-        stored_free(found);
+        stored_free(stored);
     }
     return status;
 }
@@ -96,18 +96,18 @@ int stored_read(int fd, const segment_key *key, uint64_t offset, uint64_t length
 
 /* The next copy that may be acknowledged, its segment open; *fd is -1 and errno set if it cannot be opened now. */
 static bool next_copy(bodhi_dataset *dataset, unsigned kind, uint64_t number, copy_cursor *at, place *copy, int *fd) {
-    bool found = false;
+    bool stored = false;
     pthread_mutex_lock(&dataset->mutex);
-    while (!found && dataset_next_copy(dataset, kind, number, at, copy)) {
+    while (!stored && dataset_next_copy(dataset, kind, number, at, copy)) {
         if (!dataset->segments[copy->segment]->doubtful) {
             *fd = dataset_share(dataset, copy->segment);
-            found = *fd >= 0 || errno != ENOENT;
+            stored = *fd >= 0 || errno != ENOENT;
         }
     }
     int error = errno;
     pthread_mutex_unlock(&dataset->mutex);
     errno = error;
-    return found;
+    return stored;
 }
 
 /* Nobody in this process takes the copy for one that is there from now on. */
@@ -117,7 +117,7 @@ static void pass_over(bodhi_dataset *dataset, unsigned kind, const place *bad) {
     pthread_mutex_unlock(&dataset->mutex);
 }
 
-int stored_find(bodhi_dataset *dataset, unsigned kind, uint64_t number, stored_frame *found) {
+int stored_find(bodhi_dataset *dataset, unsigned kind, uint64_t number, stored_frame *stored) {
     copy_cursor at = {0};
     place copy;
     int fd;
@@ -128,14 +128,14 @@ int stored_find(bodhi_dataset *dataset, unsigned kind, uint64_t number, stored_f
         pthread_mutex_lock(&dataset->mutex);
         segment_key key = dataset->segments[copy.segment]->key;
         pthread_mutex_unlock(&dataset->mutex);
-        int status = stored_read(fd, &key, (uint64_t)copy.offset * UNIT, (uint64_t)copy.length * UNIT, found);
+        int status = stored_read(fd, &key, (uint64_t)copy.offset * UNIT, (uint64_t)copy.length * UNIT, stored);
         io_drop(fd);
-        if (status == BODHI_OK && found->header.number == number) {
-            found->ordinal = copy.segment;
+        if (status == BODHI_OK && stored->header.number == number) {
+            stored->ordinal = copy.segment;
             return BODHI_OK;
         }
         if (status == BODHI_OK) {
-            stored_free(found);
+            stored_free(stored);
         } else if (status != BODHI_MISS) {
             return status;
         }
@@ -164,9 +164,9 @@ static int64_t first_difference(const float *a, const float *b, int64_t n_atoms)
     return atom;
 }
 
-bool stored_differs(const stored_frame *found, const bodhi_frame *frame, char *why, size_t size) {
+bool stored_differs(const stored_frame *stored, const bodhi_frame *frame, char *why, size_t size) {
     static const char *const names[FIELD_IDS] = {"positions", "velocities", "forces"};
-    const bodhi_frame *there = &found->frame;
+    const bodhi_frame *there = &stored->frame;
     const float *ours[FIELD_IDS] = {frame->positions, frame->velocities, frame->forces};
     const float *theirs[FIELD_IDS] = {there->positions, there->velocities, there->forces};
     if (there->n_atoms != frame->n_atoms) {

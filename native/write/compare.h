@@ -16,14 +16,14 @@ typedef struct {
 /* Read back a frame of one kind: the first copy that is there, right, and as far as is known on disk. Copies that are
  * damaged or gone are passed over from now on. OK, MISS (there is none), or an error if that cannot be told now:
  * SYSTEM, MEMORY. Only after OK there is something to free. */
-int stored_find(bodhi_dataset *dataset, unsigned kind, uint64_t number, stored_frame *found);
+int stored_find(bodhi_dataset *dataset, unsigned kind, uint64_t number, stored_frame *stored);
 
 /* Read back the record at `offset` of the segment that is open as `fd`. As stored_find(); MISS: it is not right. */
-int stored_read(int fd, const segment_key *key, uint64_t offset, uint64_t length, stored_frame *found);
+int stored_read(int fd, const segment_key *key, uint64_t offset, uint64_t length, stored_frame *stored);
 
-void stored_free(stored_frame *found);
+void stored_free(stored_frame *stored);
 
 /* Whether a frame of this number is another than the one that is there, bit by bit; `why` then says how. */
-bool stored_differs(const stored_frame *found, const bodhi_frame *frame, char *why, size_t size);
+bool stored_differs(const stored_frame *stored, const bodhi_frame *frame, char *why, size_t size);
 
 #endif

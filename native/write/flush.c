@@ -233,13 +233,13 @@ int writer_end_flush(bodhi_writer *w, bool synced) {
 /* --- What was there ----------------------------------------------------------------------------------------------- */
 
 bool writer_note_existing(bodhi_writer *w) {
-    if (w->n_existing > 0 && w->existing[w->n_existing - 1] == w->found) {
+    if (w->n_existing > 0 && w->existing[w->n_existing - 1] == w->existing_segment) {
         return true;
     }
     if (!ARRAY_GROW(w->existing, w->existing_capacity, w->n_existing + 1)) {
         return false;
     }
-    w->existing[w->n_existing++] = w->found;
+    w->existing[w->n_existing++] = w->existing_segment;
     return true;
 }
 

@@ -9,13 +9,13 @@ static bool is_worth(const segment *s, uint64_t least) {
 }
 
 /* Load all of a segment that this process knows, also what was dropped. False: it cannot be sealed now. */
-static bool load_all(bodhi_dataset *dataset, uint32_t ordinal, uint64_t least, segment *loaded, findings *found) {
+static bool load_all(bodhi_dataset *dataset, uint32_t ordinal, uint64_t least, segment *loaded, findings *content) {
     pthread_mutex_lock(&dataset->mutex);
     const segment *s = dataset->segments[ordinal];
     bool worth = is_worth(s, least) && dataset_load(dataset, ordinal, false) == 0 && is_worth(s, least);
     (void)segment_from_name(loaded, s->name, s->key.dataset, s->key.generation);
     pthread_mutex_unlock(&dataset->mutex);
-    if (!worth || segment_load(dataset->fd, loaded, ordinal, LOAD_UNSEALED, found) != 0) {
+    if (!worth || segment_load(dataset->fd, loaded, ordinal, LOAD_UNSEALED, content) != 0) {
         return false;
     }
     pthread_mutex_lock(&dataset->mutex);
@@ -26,29 +26,29 @@ static bool load_all(bodhi_dataset *dataset, uint32_t ordinal, uint64_t least, s
     return same;
 }
 
-static bool write_table(bodhi_dataset *dataset, const segment *loaded, findings *found, room *r) {
-    uint64_t size = sealed_bytes(found);
+static bool write_table(bodhi_dataset *dataset, const segment *loaded, findings *content, room *r) {
+    uint64_t size = sealed_bytes(content);
     if (room_ask(r, dataset, size) != BODHI_OK) {
         return false;
     }
     room_take(r, size);
-    bool written = sealed_write(dataset->fd, loaded, found);
+    bool written = sealed_write(dataset->fd, loaded, content);
     room_settle(r, size);
     return written;
 }
 
 /* Have the table of what was loaded in place of what is in memory, unless others have put another into its place. The
  * caller holds the mutex. */
-static void take_over(bodhi_dataset *dataset, uint32_t ordinal, const segment *loaded, const findings *found) {
+static void take_over(bodhi_dataset *dataset, uint32_t ordinal, const segment *loaded, const findings *content) {
     segment *s = dataset->segments[ordinal];
     findings known = {0};
     sealed *t = s->gone ? NULL : sealed_open(dataset->fd, s, ordinal, s->covered, &known);
     findings_free(&known);
     /* What is dead here is so in the new table, too. Mostly, nothing is. */
-    bool all_live = s->covered == loaded->covered && s->live == found->n_places;
-    size_t n = t == NULL || all_live ? 0 : found->n_places;
+    bool all_live = s->covered == loaded->covered && s->live == content->n_places;
+    size_t n = t == NULL || all_live ? 0 : content->n_places;
     for (size_t i = 0; i < n; i++) {
-        place copy = found->places[i];
+        place copy = content->places[i];
         copy.segment = ordinal;
         if (dataset_is_dead(dataset, s->kind, &copy)) {
             (void)sealed_kill(t, copy.number);
@@ -76,13 +76,13 @@ void seal_appended(bodhi_dataset *dataset, uint32_t ordinal, uint64_t least, roo
         return;
     }
     segment loaded;
-    findings found = {0};
-    if (load_all(dataset, ordinal, least, &loaded, &found) && write_table(dataset, &loaded, &found, r)) {
+    findings content = {0};
+    if (load_all(dataset, ordinal, least, &loaded, &content) && write_table(dataset, &loaded, &content, r)) {
         pthread_mutex_lock(&dataset->mutex);
-        take_over(dataset, ordinal, &loaded, &found);
+        take_over(dataset, ordinal, &loaded, &content);
         pthread_mutex_unlock(&dataset->mutex);
     }
-    findings_free(&found);
+    findings_free(&content);
     io_drop(fd);
 }
 

@@ -46,18 +46,18 @@ static int append_gathered(bodhi_writer *w, const record_header *header, const f
 /* Tell the atoms of a slice; that they ascend has been checked. */
 static int tell_ids(bodhi_writer *w, const uint32_t *ids, record_header *header, field_blocks *out) {
     uint32_t blocks = header->n_blocks; /* of all fields: enough */
-    if (!ARRAY_FIT(w->told_sizes, w->n_told_sizes, blocks) || !ids_write(&w->told, ids, header->n_atoms)) {
+    if (!ARRAY_FIT(w->id_sizes, w->n_id_sizes, blocks) || !ids_write(&w->packed_ids, ids, header->n_atoms)) {
         return bodhi_fail_memory();
     }
-    if (w->told.size > UINT32_MAX) {
+    if (w->packed_ids.size > UINT32_MAX) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "a slice of %u atoms is too large", header->n_atoms);
     }
-    memset(w->told_sizes, 0, blocks * sizeof *w->told_sizes);
-    w->told_sizes[0] = (uint32_t)w->told.size;
-    header->ids_bytes = w->told.size;
-    header->payload_bytes += w->told.size;
+    memset(w->id_sizes, 0, blocks * sizeof *w->id_sizes);
+    w->id_sizes[0] = (uint32_t)w->packed_ids.size;
+    header->ids_bytes = w->packed_ids.size;
+    header->payload_bytes += w->packed_ids.size;
     (void)layout_record(header); /* it was laid out before without these, which a slice's arrays hold many times */
-    *out = (field_blocks){.data = w->told.bytes, .sizes = w->told_sizes, .bytes = w->told.size};
+    *out = (field_blocks){.data = w->packed_ids.bytes, .sizes = w->id_sizes, .bytes = w->packed_ids.size};
     return BODHI_OK;
 }
 
@@ -86,14 +86,14 @@ static int append(bodhi_writer *w, record_header *header, field_blocks fields[FI
 }
 
 /* Read back a frame that waits for its index entry. As stored_find(). */
-static int find_pending(bodhi_writer *w, uint64_t number, stored_frame *found) {
+static int find_pending(bodhi_writer *w, uint64_t number, stored_frame *stored) {
     for (size_t i = w->n_pending; number <= w->highest && i-- > 0;) {
         const index_entry entry = w->pending[i].entry;
         if (entry.type == ENTRY_FRAME && entry.number == number) {
             int status = writer_write_gathered(w); /* on failure what was gathered is undone */
             if (status == BODHI_OK) {
-                status = stored_read(w->at.fd, &w->at.key, entry.offset, entry.length, found);
-                found->ordinal = w->at.ordinal;
+                status = stored_read(w->at.fd, &w->at.key, entry.offset, entry.length, stored);
+                stored->ordinal = w->at.ordinal;
             }
             return status;
         }
@@ -102,8 +102,8 @@ static int find_pending(bodhi_writer *w, uint64_t number, stored_frame *found) {
 }
 
 /* Whether the frame is there, or about to be: others may have dropped, evicted or damaged what the tables say. */
-static int find_stored(bodhi_writer *w, uint64_t number, stored_frame *found) {
-    int status = find_pending(w, number, found);
+static int find_stored(bodhi_writer *w, uint64_t number, stored_frame *stored) {
+    int status = find_pending(w, number, stored);
     bodhi_place at = {0};
     if (status == BODHI_MISS && bodhi_dataset_locate(w->dataset, &(int64_t){(int64_t)number}, 1, &at) == BODHI_OK &&
         at.found) {
@@ -113,22 +113,22 @@ static int find_stored(bodhi_writer *w, uint64_t number, stored_frame *found) {
         }
     }
     for (unsigned kind = BODHI_NATIVE; kind <= w->kind && status == BODHI_MISS; kind++) {
-        status = stored_find(w->dataset, kind, number, found);
+        status = stored_find(w->dataset, kind, number, stored);
     }
     return status;
 }
 
 /* EXISTS: just this frame is there; MISS: none of its number is. Errors: CONFLICT, and as stored_find(). */
 static int compare_stored(bodhi_writer *w, const bodhi_frame *frame) {
-    stored_frame found;
+    stored_frame stored;
     char why[128];
-    int status = find_stored(w, (uint64_t)frame->number, &found);
+    int status = find_stored(w, (uint64_t)frame->number, &stored);
     if (status != BODHI_OK) {
         return status;
     }
-    bool differs = stored_differs(&found, frame, why, sizeof why);
-    w->found = found.ordinal;
-    stored_free(&found);
+    bool differs = stored_differs(&stored, frame, why, sizeof why);
+    w->existing_segment = stored.ordinal;
+    stored_free(&stored);
     if (differs) {
         return bodhi_fail(
             BODHI_ERROR_CONFLICT,
@@ -243,10 +243,10 @@ int writer_append_xtc(bodhi_writer *w, const bodhi_frame *frame, const xtc_frame
     if (xtc_decode_steps(coded, header.n_atoms, header.n_atoms, steps) != XTC_OK) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "the coordinates of frame %lld are damaged", (long long)frame->number);
     }
-    stored_frame found;
-    status = find_stored(w, header.number, &found);
+    stored_frame stored;
+    status = find_stored(w, header.number, &stored);
     if (status == BODHI_OK) {
-        stored_free(&found);
+        stored_free(&stored);
     } else if (status != BODHI_MISS) {
         return status;
     }
@@ -335,8 +335,8 @@ int bodhi_writer_close(bodhi_writer *writer) {
     stream_close(writer->stream);
     room_close(&writer->room);
     packer_free(&writer->packer);
-    free(writer->told_sizes);
-    free(writer->told.bytes);
+    free(writer->id_sizes);
+    free(writer->packed_ids.bytes);
     free(writer->gathered);
     free(writer->existing);
     free(writer->pending);

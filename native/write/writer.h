@@ -106,11 +106,11 @@ struct bodhi_writer {
     bool names_unsynced; /* those of its segments, or of the directories that they lie in */
     uint32_t *existing;  /* segments in which frames were found since the last flush; the last one is not repeated */
     size_t n_existing, existing_capacity;
-    uint32_t found;       /* the segment in which the last append found its frame */
-    int64_t shown;        /* frames */
-    id_bytes told;        /* the ids of the slice that is appended */
-    uint32_t *told_sizes; /* of the blocks of its ids: all but the first are empty */
-    size_t n_told_sizes;
+    uint32_t existing_segment; /* the segment in which the last append found its frame */
+    int64_t shown;             /* frames */
+    id_bytes packed_ids;       /* the ids of the slice that is appended */
+    uint32_t *id_sizes;        /* of the blocks of its ids: all but the first are empty */
+    size_t n_id_sizes;
 };
 
 /* All functions return statuses as in bodhi.h. */
@@ -152,7 +152,7 @@ bool writer_add_pending(bodhi_writer *w, const record_header *header);
 /* Forget the pending records from `at` on. */
 void writer_forget_pending(bodhi_writer *w, uint64_t at);
 
-/* Note that a frame was found in segment `found`, which a durable flush then has to sync. False: memory is out. */
+/* Have the next durable flush sync `existing_segment`, too. False: memory is out. */
 bool writer_note_existing(bodhi_writer *w);
 bool writer_sync_existing(bodhi_writer *w);
 

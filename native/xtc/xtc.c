@@ -232,7 +232,7 @@ typedef struct {
     size_t n_atoms, done;
 } decoder;
 
-static inline bool begin(decoder *d, const xtc_frame *frame, size_t n_atoms) {
+static inline bool decoder_start(decoder *d, const xtc_frame *frame, size_t n_atoms) {
     if (!set_sizes(&d->sizes, frame->least, frame->greatest) || !is_index(frame->index)) {
         return false;
     }
@@ -286,14 +286,14 @@ static inline enum xtc_status go_on(decoder *d, size_t until, int32_t *steps) {
 
 enum xtc_status xtc_decode_steps(const xtc_frame *frame, size_t n_atoms, size_t needed, int32_t *steps) {
     decoder d;
-    return begin(&d, frame, n_atoms) ? go_on(&d, needed, steps) : XTC_SENSELESS;
+    return decoder_start(&d, frame, n_atoms) ? go_on(&d, needed, steps) : XTC_SENSELESS;
 }
 
 enum xtc_status xtc_decode(const xtc_frame *frame, float unit, float scale, size_t n_atoms, size_t needed, float *out,
                            size_t *used) {
     int32_t steps[3 * (SCALED_AT_ONCE + MOST_OF_RUN)] = {0};
     decoder d;
-    enum xtc_status status = begin(&d, frame, n_atoms) ? XTC_OK : XTC_SENSELESS;
+    enum xtc_status status = decoder_start(&d, frame, n_atoms) ? XTC_OK : XTC_SENSELESS;
     while (status == XTC_OK && d.done < needed) {
         const size_t first = d.done;
         status = go_on(&d, needed - first < SCALED_AT_ONCE ? needed : first + SCALED_AT_ONCE, steps);

@@ -91,7 +91,7 @@ CLONES static void measure(const struct bonds *bonds, double *degrees) {
 void dihedrals_degrees(const struct lattice *lattice, const float *positions, const int64_t *places, size_t n,
                        double *degrees) {
     struct bonds bonds = {0};
-    double some[BLOCK];
+    double angles[BLOCK];
     for (size_t first = 0; first < n; first += BLOCK) {
         const size_t count = n - first < BLOCK ? n - first : BLOCK;
         take(&bonds, positions, &places[(BONDS + 1) * first], count);
@@ -100,7 +100,7 @@ void dihedrals_degrees(const struct lattice *lattice, const float *positions, co
         } else if (lattice->kind == LATTICE_TILTED) {
             shorten_tilted(&bonds, lattice, count);
         }
-        measure(&bonds, some);
-        memcpy(&degrees[first], some, count * sizeof *degrees);
+        measure(&bonds, angles);
+        memcpy(&degrees[first], angles, count * sizeof *degrees);
     }
 }

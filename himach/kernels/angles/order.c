@@ -70,11 +70,11 @@ size_t order_sums(const struct lattice *lattice, const float *positions, const i
                   const int64_t *kinds, const double normal[3], int64_t *sums) {
     struct vectors v;
     int32_t order[BLOCK];
-    for (size_t begin = 0; begin < n_pairs; begin += BLOCK) {
-        const size_t n = n_pairs - begin < BLOCK ? n_pairs - begin : BLOCK;
+    for (size_t first = 0; first < n_pairs; first += BLOCK) {
+        const size_t n = n_pairs - first < BLOCK ? n_pairs - first : BLOCK;
         for (size_t i = 0; i < n; i++) {
-            const float *from = &positions[3 * (size_t)pairs[2 * (begin + i)]];
-            const float *to = &positions[3 * (size_t)pairs[2 * (begin + i) + 1]];
+            const float *from = &positions[3 * (size_t)pairs[2 * (first + i)]];
+            const float *to = &positions[3 * (size_t)pairs[2 * (first + i) + 1]];
             v.x[i] = (double)to[0] - from[0];
             v.y[i] = (double)to[1] - from[1];
             v.z[i] = (double)to[2] - from[2];
@@ -83,10 +83,10 @@ size_t order_sums(const struct lattice *lattice, const float *positions, const i
             take_off_periods(lattice, &v, n);
         }
         if (!find_order(&v, n, normal, order)) {
-            return begin + first_lost(&v, n);
+            return first + first_lost(&v, n);
         }
         for (size_t i = 0; i < n; i++) {
-            sums[kinds == NULL ? 0 : (size_t)kinds[begin + i]] += order[i];
+            sums[kinds == NULL ? 0 : (size_t)kinds[first + i]] += order[i];
         }
     }
     return n_pairs;

@@ -231,14 +231,14 @@ CLONES static void load_block(const float *restrict from, size_t n, struct block
 static void fold_all_tilted(const struct lattice *lattice, const float *from, size_t n, float *to) {
     const struct slopes s = slopes_of(lattice);
     struct block block = {0};
-    for (size_t begin = 0; begin < n; begin += BLOCK) {
-        const size_t some = n - begin < BLOCK ? n - begin : BLOCK;
-        load_block(&from[3 * begin], some, &block);
+    for (size_t first = 0; first < n; first += BLOCK) {
+        const size_t count = n - first < BLOCK ? n - first : BLOCK;
+        load_block(&from[3 * first], count, &block);
         fold_block(lattice, &s, &block);
-        for (size_t i = 0; i < some; i++) {
-            float *position = &to[3 * (begin + i)];
+        for (size_t i = 0; i < count; i++) {
+            float *position = &to[3 * (first + i)];
             if (block.far[i]) {
-                memmove(position, &from[3 * (begin + i)], 3 * sizeof *position);
+                memmove(position, &from[3 * (first + i)], 3 * sizeof *position);
                 fold_tilted(lattice, &s, position);
                 continue;
             }
@@ -268,15 +268,15 @@ CLONES static int fold_right(const float edges[3], const float *from, size_t n, 
 static void fold_all_right(const struct lattice *lattice, const float *from, size_t n, float *to) {
     const float edges[3] = {lattice->vector[0][0], lattice->vector[1][1], lattice->vector[2][2]};
     float folded[3 * BLOCK];
-    for (size_t begin = 0; begin < n; begin += BLOCK) {
-        const size_t some = n - begin < BLOCK ? n - begin : BLOCK;
-        const float *here = &from[3 * begin];
-        if (fold_right(edges, here, some, folded)) {
-            for (size_t i = 0; i < 3 * some; i++) {
+    for (size_t first = 0; first < n; first += BLOCK) {
+        const size_t count = n - first < BLOCK ? n - first : BLOCK;
+        const float *here = &from[3 * first];
+        if (fold_right(edges, here, count, folded)) {
+            for (size_t i = 0; i < 3 * count; i++) {
                 folded[i] = fold_axis(here[i], edges[i % 3]);
             }
         }
-        memcpy(&to[3 * begin], folded, 3 * some * sizeof *to);
+        memcpy(&to[3 * first], folded, 3 * count * sizeof *to);
     }
 }
 

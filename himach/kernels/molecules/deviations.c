@@ -39,29 +39,29 @@ static void unpack(struct packed *packed) {
     free(packed->squares);
 }
 
-static double weight_of(const struct deviation *asked, size_t atom) {
-    return asked->weights == NULL ? 1.0 : asked->weights[atom];
+static double weight_of(const struct deviation *query, size_t atom) {
+    return query->weights == NULL ? 1.0 : query->weights[atom];
 }
 
-static double total_weight(const struct deviation *asked) {
+static double total_weight(const struct deviation *query) {
     double total = 0;
-    for (size_t i = 0; i < asked->n; i++) {
-        total += weight_of(asked, i);
+    for (size_t i = 0; i < query->n; i++) {
+        total += weight_of(query, i);
     }
     return total;
 }
 
 /* Pack one structure: its numbers lie `step` from one another. Returns the sum of their squares. */
-static double pack_one(const float *positions, const struct deviation *asked, double *to, size_t step) {
+static double pack_one(const float *positions, const struct deviation *query, double *to, size_t step) {
     double centre[3] = {0, 0, 0}, squares = 0;
-    for (size_t i = 0; asked->superpose && i < asked->n; i++) {
+    for (size_t i = 0; query->superpose && i < query->n; i++) {
         for (size_t axis = 0; axis < 3; axis++) {
-            centre[axis] += weight_of(asked, i) * positions[3 * i + axis];
+            centre[axis] += weight_of(query, i) * positions[3 * i + axis];
         }
     }
-    const double total = total_weight(asked);
-    for (size_t i = 0; i < asked->n; i++) {
-        const double root = asked->weights == NULL ? 1.0 : sqrt(asked->weights[i]);
+    const double total = total_weight(query);
+    for (size_t i = 0; i < query->n; i++) {
+        const double root = query->weights == NULL ? 1.0 : sqrt(query->weights[i]);
         for (size_t axis = 0; axis < 3; axis++) {
             const double x = root * (positions[3 * i + axis] - centre[axis] / total);
             to[step * (3 * i + axis)] = x;
@@ -72,8 +72,8 @@ static double pack_one(const float *positions, const struct deviation *asked, do
 }
 
 /* Pack structures, `lanes` of them side by side; those that lack in the last are zero. */
-static int pack(struct structures structures, const struct deviation *asked, size_t lanes, struct packed *packed) {
-    const size_t count = (structures.count + lanes - 1) / lanes * lanes, size = 3 * asked->n;
+static int pack(struct structures structures, const struct deviation *query, size_t lanes, struct packed *packed) {
+    const size_t count = (structures.count + lanes - 1) / lanes * lanes, size = 3 * query->n;
     packed->count = count;
     packed->positions = calloc(count * size, sizeof *packed->positions);
     packed->squares = calloc(count, sizeof *packed->squares);
@@ -82,17 +82,17 @@ static int pack(struct structures structures, const struct deviation *asked, siz
     }
     for (size_t i = 0; i < structures.count; i++) {
         double *to = &packed->positions[i / lanes * lanes * size + i % lanes];
-        packed->squares[i] = pack_one(&structures.positions[i * size], asked, to, lanes);
+        packed->squares[i] = pack_one(&structures.positions[i * size], query, to, lanes);
     }
     return 0;
 }
 
 /* Add to the products of one structure with four, over n atoms. */
-CLONES static void multiply(const double *one, const double *four, size_t n, quad inner[9]) {
+CLONES static void multiply(const double *left, const double *four, size_t n, quad inner[9]) {
     quad xu = inner[0], xv = inner[1], xw = inner[2], yu = inner[3], yv = inner[4], yw = inner[5], zu = inner[6],
          zv = inner[7], zw = inner[8];
     for (size_t i = 0; i < n; i++) {
-        const double x = one[3 * i], y = one[3 * i + 1], z = one[3 * i + 2];
+        const double x = left[3 * i], y = left[3 * i + 1], z = left[3 * i + 2];
         quad u, v, w;
         memcpy(&u, &four[QUAD * (3 * i)], sizeof u);
         memcpy(&v, &four[QUAD * (3 * i + 1)], sizeof v);
@@ -113,12 +113,12 @@ CLONES static void multiply(const double *one, const double *four, size_t n, qua
 }
 
 /* The same for structures that stay where they lie: all products of an axis with itself go to the first of the nine. */
-CLONES static void multiply_in_place(const double *one, const double *four, size_t n, quad inner[9]) {
+CLONES static void multiply_in_place(const double *left, const double *four, size_t n, quad inner[9]) {
     quad sum = inner[0];
     for (size_t i = 0; i < 3 * n; i++) {
         quad u;
         memcpy(&u, &four[QUAD * i], sizeof u);
-        sum += one[i] * u;
+        sum += left[i] * u;
     }
     inner[0] = sum;
 }
@@ -174,7 +174,7 @@ static double deviation_of(const struct sums *sums, int lane, int superpose, dou
 
 /* The largest eigenvalues by Newton's method, each lane for itself as fit_overlap() does it; returns a bit for each
  * lane that needs more than that. */
-INLINE unsigned newton(const struct sums *sums, quad *found) {
+INLINE unsigned newton(const struct sums *sums, quad *root) {
     struct polynomial p;
     make_polynomial(sums->inner, &p);
     quad x = sums->squares / 2.0;
@@ -194,7 +194,7 @@ INLINE unsigned newton(const struct sums *sums, quad *found) {
             break;
         }
     }
-    *found = x;
+    *root = x;
     hard |= going;
     return (hard[0] ? 1U : 0) | (hard[1] ? 2U : 0) | (hard[2] ? 4U : 0) | (hard[3] ? 8U : 0);
 }
@@ -228,33 +228,33 @@ INLINE unsigned at_least(const struct sums *sums, const quad *threshold, unsigne
     const truth outside =
         positive & (truth)(value > margin) & (truth)(slope * t > margin) & (truth)(bend * square > margin);
     const truth neither = ~(inside | outside);
-    unsigned found = 0;
+    unsigned bits = 0;
     for (int lane = 0; lane < QUAD; lane++) {
-        found |= (inside[lane] ? 1U : 0) << lane;
+        bits |= (inside[lane] ? 1U : 0) << lane;
         *doubt |= (neither[lane] ? 1U : 0) << lane;
     }
-    return found;
+    return bits;
 }
 
 /* A bit for each of four pairs that are within the cutoff. */
-CLONES static unsigned compare(const struct sums *sums, const struct deviation *asked, double weight) {
-    const quad threshold = (sums->squares - weight * asked->cutoff * asked->cutoff) / 2.0;
-    unsigned doubt = asked->superpose ? 0 : 15, found = 0;
-    if (asked->superpose) {
-        found = at_least(sums, &threshold, &doubt);
+CLONES static unsigned compare(const struct sums *sums, const struct deviation *query, double weight) {
+    const quad threshold = (sums->squares - weight * query->cutoff * query->cutoff) / 2.0;
+    unsigned doubt = query->superpose ? 0 : 15, bits = 0;
+    if (query->superpose) {
+        bits = at_least(sums, &threshold, &doubt);
     }
     for (int lane = 0; lane < QUAD; lane++) {
-        if (doubt >> lane & 1 && deviation_of(sums, lane, asked->superpose, weight) <= asked->cutoff) {
-            found |= 1U << lane;
+        if (doubt >> lane & 1 && deviation_of(sums, lane, query->superpose, weight) <= query->cutoff) {
+            bits |= 1U << lane;
         }
     }
-    return found;
+    return bits;
 }
 
 /* Whether the sizes alone keep four pairs beyond the cutoff: two structures overlap no more than the roots of their
  * squares multiplied. */
-static int far_apart(double square, const double squares[QUAD], const struct deviation *asked, double weight) {
-    const double reach = weight * asked->cutoff * asked->cutoff;
+static int far_apart(double square, const double squares[QUAD], const struct deviation *query, double weight) {
+    const double reach = weight * query->cutoff * query->cutoff;
     for (int lane = 0; lane < QUAD; lane++) {
         const double gap = sqrt(square) - sqrt(squares[lane]);
         if (!(gap * gap > reach + DOUBT * (square + squares[lane]))) {
@@ -293,10 +293,10 @@ static void put(const struct target *to, size_t i, size_t j, double deviation, u
 
 /* Some structures, at most ROWS from `first` on, beside the four that begin at `column`. */
 static void compare_rows(const struct packed *a, const struct packed *b, size_t first, size_t rows, size_t column,
-                         const struct deviation *asked, double weight, const struct target *to) {
+                         const struct deviation *query, double weight, const struct target *to) {
     struct sums sums[ROWS];
     unsigned skip[ROWS];
-    const size_t size = 3 * asked->n;
+    const size_t size = 3 * query->n;
     const double *four = &b->positions[column * size];
     for (size_t row = 0; row < rows; row++) {
         memset(&sums[row], 0, sizeof sums[row]);
@@ -304,14 +304,14 @@ static void compare_rows(const struct packed *a, const struct packed *b, size_t 
         for (size_t lane = 0; lane < QUAD; lane++) {
             sums[row].squares[lane] = square + b->squares[column + lane];
         }
-        skip[row] = to->bits != NULL && far_apart(square, &b->squares[column], asked, weight);
+        skip[row] = to->bits != NULL && far_apart(square, &b->squares[column], query, weight);
     }
-    for (size_t atom = 0; atom < asked->n; atom += STRIDE) {
-        const size_t n = asked->n - atom < STRIDE ? asked->n - atom : STRIDE;
+    for (size_t atom = 0; atom < query->n; atom += STRIDE) {
+        const size_t n = query->n - atom < STRIDE ? query->n - atom : STRIDE;
         for (size_t row = 0; row < rows; row++) {
             if (!skip[row]) {
-                const double *one = &a->positions[(first + row) * size + 3 * atom];
-                (asked->superpose ? multiply : multiply_in_place)(one, &four[3 * atom * QUAD], n, sums[row].inner);
+                const double *left = &a->positions[(first + row) * size + 3 * atom];
+                (query->superpose ? multiply : multiply_in_place)(left, &four[3 * atom * QUAD], n, sums[row].inner);
             }
         }
     }
@@ -319,9 +319,9 @@ static void compare_rows(const struct packed *a, const struct packed *b, size_t 
         double deviations[QUAD] = {0};
         unsigned bits = 0;
         if (to->bits == NULL) {
-            measure(&sums[row], asked->superpose, weight, deviations);
+            measure(&sums[row], query->superpose, weight, deviations);
         } else if (!skip[row]) {
-            bits = compare(&sums[row], asked, weight);
+            bits = compare(&sums[row], query, weight);
         }
         for (size_t lane = 0; lane < QUAD && column + lane < to->columns; lane++) {
             put(to, first + row, column + lane, deviations[lane], bits >> lane & 1);
@@ -329,19 +329,19 @@ static void compare_rows(const struct packed *a, const struct packed *b, size_t 
     }
 }
 
-static int compare_all(struct structures a, struct structures b, const struct deviation *asked, struct target to) {
+static int compare_all(struct structures a, struct structures b, const struct deviation *query, struct target to) {
     struct packed rows = {0}, columns = {0};
     to.triangle = b.positions == NULL;
     if (to.triangle) {
         b = a;
     }
     to.columns = b.count;
-    const int status = pack(a, asked, 1, &rows) != 0 || pack(b, asked, QUAD, &columns) != 0 ? -1 : 0;
-    const double weight = total_weight(asked);
+    const int status = pack(a, query, 1, &rows) != 0 || pack(b, query, QUAD, &columns) != 0 ? -1 : 0;
+    const double weight = total_weight(query);
     for (size_t column = 0; status == 0 && column < b.count; column += QUAD) {
         const size_t end = to.triangle && column + QUAD < a.count ? column + QUAD : a.count;
         for (size_t first = 0; first < end; first += ROWS) {
-            compare_rows(&rows, &columns, first, end - first < ROWS ? end - first : ROWS, column, asked, weight, &to);
+            compare_rows(&rows, &columns, first, end - first < ROWS ? end - first : ROWS, column, query, weight, &to);
         }
     }
     unpack(&rows);
@@ -349,11 +349,11 @@ static int compare_all(struct structures a, struct structures b, const struct de
     return status;
 }
 
-int deviations_all(struct structures a, struct structures b, const struct deviation *asked, double *to) {
-    return compare_all(a, b, asked, (struct target){.deviations = to});
+int deviations_all(struct structures a, struct structures b, const struct deviation *query, double *to) {
+    return compare_all(a, b, query, (struct target){.deviations = to});
 }
 
-int deviations_within(struct structures a, struct structures b, const struct deviation *asked, uint8_t *to) {
+int deviations_within(struct structures a, struct structures b, const struct deviation *query, uint8_t *to) {
     memset(to, 0, a.count * (((b.positions == NULL ? a.count : b.count) + 7) / 8));
-    return compare_all(a, b, asked, (struct target){.bits = to});
+    return compare_all(a, b, query, (struct target){.bits = to});
 }

@@ -19,7 +19,7 @@ struct deviation {
 };
 
 /* The deviation of each of `a` from each of `b`, which is `a` where it has no positions. -1: there is no memory. */
-int deviations_all(struct structures a, struct structures b, const struct deviation *asked, double *to);
+int deviations_all(struct structures a, struct structures b, const struct deviation *query, double *to);
 
 /* Whether these deviations are within the cutoff: `to` is (a.count, (b.count + 7) / 8), a bit each, lowest first. */
-int deviations_within(struct structures a, struct structures b, const struct deviation *asked, uint8_t *to);
+int deviations_within(struct structures a, struct structures b, const struct deviation *query, uint8_t *to);

@@ -229,10 +229,10 @@ CLONES static void move(const float *positions, size_t n, const double shift[3],
     size_t i = 0;
     for (; i + QUAD <= n; i += QUAD) {
         for (size_t third = 0; third < 3; third++) {
-            single some;
-            memcpy(&some, &positions[3 * i + QUAD * third], sizeof some);
-            some = __builtin_convertvector(__builtin_convertvector(some, quad) + shifts[third], single);
-            memcpy(&to[3 * i + QUAD * third], &some, sizeof some);
+            single moved;
+            memcpy(&moved, &positions[3 * i + QUAD * third], sizeof moved);
+            moved = __builtin_convertvector(__builtin_convertvector(moved, quad) + shifts[third], single);
+            memcpy(&to[3 * i + QUAD * third], &moved, sizeof moved);
         }
     }
     for (size_t k = 3 * i; k < 3 * n; k++) {

@@ -34,13 +34,13 @@ INLINE void add(int64_t *sums, size_t count, const whole *values) {
     memcpy(sums, &before, count * sizeof *sums);
 }
 
-INLINE void add_four(const struct fluctuation *asked, const float *positions, const double r[9], const double shift[3],
+INLINE void add_four(const struct fluctuation *query, const float *positions, const double r[9], const double shift[3],
                      size_t i, size_t count, int64_t *sums, whole *far) {
     const double origin[3] = {0};
-    const size_t n = asked->n;
+    const size_t n = query->n;
     const struct atoms a = take(positions, NULL, i, n, origin);
     double fixed[3 * QUAD] = {0};
-    memcpy(fixed, &asked->fixed[3 * i], 3 * count * sizeof *fixed);
+    memcpy(fixed, &query->fixed[3 * i], 3 * count * sizeof *fixed);
     const quad u = {fixed[0], fixed[3], fixed[6], fixed[9]}, v = {fixed[1], fixed[4], fixed[7], fixed[10]};
     const quad w = {fixed[2], fixed[5], fixed[8], fixed[11]};
     const quad x = r[0] * a.x + r[1] * a.y + r[2] * a.z + shift[0] - u;
@@ -61,45 +61,45 @@ INLINE void add_four(const struct fluctuation *asked, const float *positions, co
 }
 
 /* Add one structure; returns whether an atom is too far off. */
-CLONES static int add_one(const struct fluctuation *asked, const float *positions, const double rotation[9],
+CLONES static int add_one(const struct fluctuation *query, const float *positions, const double rotation[9],
                           const double shift[3], int64_t *sums) {
-    const size_t n = asked->n, full = n - n % QUAD;
+    const size_t n = query->n, full = n - n % QUAD;
     whole far = {0};
     for (size_t i = 0; i < full; i += QUAD) {
-        add_four(asked, positions, rotation, shift, i, QUAD, sums, &far);
+        add_four(query, positions, rotation, shift, i, QUAD, sums, &far);
     }
     if (full < n) {
-        add_four(asked, positions, rotation, shift, full, n - full, sums, &far);
+        add_four(query, positions, rotation, shift, full, n - full, sums, &far);
     }
     return (far[0] | far[1] | far[2] | far[3]) != 0;
 }
 
-int fluctuation_add(const struct fluctuation *asked, const float *structures, size_t count, int64_t *sums, size_t *at) {
-    float *some = NULL;
-    if (asked->reference != NULL && asked->fitted != NULL) {
-        some = malloc(3 * asked->n_fitted * sizeof *some);
-        if (some == NULL) {
+int fluctuation_add(const struct fluctuation *query, const float *structures, size_t count, int64_t *sums, size_t *at) {
+    float *subset = NULL;
+    if (query->reference != NULL && query->fitted != NULL) {
+        subset = malloc(3 * query->n_fitted * sizeof *subset);
+        if (subset == NULL) {
             return 1;
         }
     }
     int failed = 0;
     for (size_t k = 0; k < count && !failed; k++) {
-        const float *positions = &structures[3 * asked->n * k], *fitted = positions;
+        const float *positions = &structures[3 * query->n * k], *fitted = positions;
         double rotation[9] = {1, 0, 0, 0, 1, 0, 0, 0, 1}, shift[3] = {0};
-        if (some != NULL) {
-            for (size_t i = 0; i < asked->n_fitted; i++) {
-                memcpy(&some[3 * i], &positions[3 * (size_t)asked->fitted[i]], 3 * sizeof *some);
+        if (subset != NULL) {
+            for (size_t i = 0; i < query->n_fitted; i++) {
+                memcpy(&subset[3 * i], &positions[3 * (size_t)query->fitted[i]], 3 * sizeof *subset);
             }
-            fitted = some;
+            fitted = subset;
         }
-        if (asked->reference != NULL) {
-            fit_rotation(fitted, asked->reference, asked->weights, asked->n_fitted, rotation, shift);
+        if (query->reference != NULL) {
+            fit_rotation(fitted, query->reference, query->weights, query->n_fitted, rotation, shift);
         }
-        if (add_one(asked, positions, rotation, shift, sums)) {
+        if (add_one(query, positions, rotation, shift, sums)) {
             *at = k;
             failed = 2;
         }
     }
-    free(some);
+    free(subset);
     return failed;
 }

@@ -18,4 +18,4 @@ struct fluctuation {
 /* Add to sums (5, n) the deviations of structures (count, n, 3) along three axes, in 2^-20 of the unit of length, and
  * the upper and lower 32 bits of their squares. Returns 0; 1 if memory is short; 2 if an atom of structure `*at`
  * deviates by 1,024 units of length or more along an axis, or its position is no number. */
-int fluctuation_add(const struct fluctuation *asked, const float *structures, size_t count, int64_t *sums, size_t *at);
+int fluctuation_add(const struct fluctuation *query, const float *structures, size_t count, int64_t *sums, size_t *at);

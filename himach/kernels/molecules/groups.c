@@ -31,14 +31,14 @@ void groups_centers(const float *positions, size_t n, const int64_t *groups, con
 /* Make of centres the shifts that bring them into the box. */
 static void to_shifts(const struct lattice *lattice, double *centers, size_t n_groups) {
     float places[3 * BLOCK], folded[3 * BLOCK];
-    for (size_t begin = 0; begin < n_groups; begin += BLOCK) {
-        const size_t some = n_groups - begin < BLOCK ? n_groups - begin : BLOCK;
-        double *here = &centers[3 * begin];
-        for (size_t k = 0; k < 3 * some; k++) {
+    for (size_t first = 0; first < n_groups; first += BLOCK) {
+        const size_t count = n_groups - first < BLOCK ? n_groups - first : BLOCK;
+        double *here = &centers[3 * first];
+        for (size_t k = 0; k < 3 * count; k++) {
             places[k] = (float)here[k];
         }
-        lattice_fold_all(lattice, places, some, folded);
-        for (size_t k = 0; k < 3 * some; k++) {
+        lattice_fold_all(lattice, places, count, folded);
+        for (size_t k = 0; k < 3 * count; k++) {
             here[k] = (double)folded[k] - places[k];
         }
     }

@@ -17,11 +17,11 @@ struct atoms {
 /* Atoms i to i + 3 of n, about a centre; those beyond the last have no weight. */
 INLINE struct atoms take(const float *positions, const double *weights, size_t i, size_t n, const double centre[3]) {
     const float *p = &positions[3 * i];
-    float some[3 * QUAD] = {0};
+    float padded[3 * QUAD] = {0};
     struct atoms a = {.weight = {1, 1, 1, 1}};
     if (n - i < QUAD) {
-        memcpy(some, p, 3 * (n - i) * sizeof *p);
-        p = some;
+        memcpy(padded, p, 3 * (n - i) * sizeof *p);
+        p = padded;
         a.weight = (quad){1, n - i > 1, n - i > 2, 0};
         if (weights != NULL) {
             memcpy(&a.weight, &weights[i], (n - i) * sizeof *weights);

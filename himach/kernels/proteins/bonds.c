@@ -138,29 +138,29 @@ static float middle_of(const float *places, size_t n, double *square) {
 }
 
 static struct middles find_middles(const struct backbone *backbone, float *memory) {
-    struct middles found = {.each = take(&memory, backbone->n)};
-    const size_t n_blocks = found.each.padded / LANES;
-    const double distance = place_middles(backbone, &found.each);
-    found.square = (float)(distance * distance);
+    struct middles every = {.each = take(&memory, backbone->n)};
+    const size_t n_blocks = every.each.padded / LANES;
+    const double distance = place_middles(backbone, &every.each);
+    every.square = (float)(distance * distance);
     if (n_blocks < MANY_BLOCKS) {
-        return found;
+        return every;
     }
-    found.blocks = take(&memory, n_blocks);
-    found.squares = memory;
-    for (size_t block = 0; block < found.blocks.padded; block++) {
+    every.blocks = take(&memory, n_blocks);
+    every.squares = memory;
+    for (size_t block = 0; block < every.blocks.padded; block++) {
         const size_t first = block * LANES;
-        found.squares[block] = 0;
+        every.squares[block] = 0;
         if (block < n_blocks) {
             const size_t n = backbone->n - first < LANES ? backbone->n - first : LANES;
             double square = 0;
-            found.blocks.x[block] = middle_of(&found.each.x[first], n, &square);
-            found.blocks.y[block] = middle_of(&found.each.y[first], n, &square);
-            found.blocks.z[block] = middle_of(&found.each.z[first], n, &square);
+            every.blocks.x[block] = middle_of(&every.each.x[first], n, &square);
+            every.blocks.y[block] = middle_of(&every.each.y[first], n, &square);
+            every.blocks.z[block] = middle_of(&every.each.z[first], n, &square);
             const double reach = distance + sqrt(square);
-            found.squares[block] = (float)(reach * reach);
+            every.squares[block] = (float)(reach * reach);
         }
     }
-    return found;
+    return every;
 }
 
 /* Keep a bond if it is one of the two of least energy; of equal ones the first stays. */

@@ -8,13 +8,13 @@
 /* Targets as they are placed, one array a fact. */
 struct placed {
     float *x, *y, *z;
-    uint32_t *cell; /* in the box */
-    uint32_t *ends; /* a bit for each end of an axis that it is near, where images are */
+    uint32_t *cell;    /* in the box */
+    uint32_t *borders; /* a bit for each end of an axis that it is near, where images are */
 };
 
 CLONES static void place_all(const struct cell_list *cells, const float *restrict positions, size_t n_targets,
                              float *restrict x, float *restrict y, float *restrict z, uint32_t *restrict cell,
-                             uint32_t *restrict ends) {
+                             uint32_t *restrict borders) {
     /* Copies, which no store can change, for the compiler. */
     const struct grid grid = *cells->grid;
     const int n[3] = {cells->n[0], cells->n[1], cells->n[2]};
@@ -29,16 +29,16 @@ CLONES static void place_all(const struct cell_list *cells, const float *restric
         z[i] = place.position[2];
         cell[i] = ((uint32_t)(c + pad[2]) * (uint32_t)total[1] + (uint32_t)(b + pad[1])) * (uint32_t)total[0] +
                   (uint32_t)(a + pad[0]);
-        ends[i] = (uint32_t)((a < pad[0]) | (a >= n[0] - pad[0]) << 1 | (b < pad[1]) << 2 | (b >= n[1] - pad[1]) << 3 |
-                             (c < pad[2]) << 4 | (c >= n[2] - pad[2]) << 5);
+        borders[i] = (uint32_t)((a < pad[0]) | (a >= n[0] - pad[0]) << 1 | (b < pad[1]) << 2 |
+                                (b >= n[1] - pad[1]) << 3 | (c < pad[2]) << 4 | (c >= n[2] - pad[2]) << 5);
     }
 }
 
 /* The periods by which a cell of the box is repeated among the cells of images, from `low` to `high`. */
-INLINE void repeats(uint32_t ends, int low[3], int high[3]) {
+INLINE void repeats(uint32_t borders, int low[3], int high[3]) {
     for (int j = 0; j < 3; j++) {
-        high[j] = (int)(ends >> 2 * j & 1);
-        low[j] = -(int)(ends >> (2 * j + 1) & 1);
+        high[j] = (int)(borders >> 2 * j & 1);
+        low[j] = -(int)(borders >> (2 * j + 1) & 1);
     }
 }
 
@@ -57,11 +57,11 @@ static size_t count_slots(const struct cell_list *cells, const struct placed *pl
     for (size_t p = 0; p < n; p++) {
         const uint32_t cell = placed->cell[p];
         starts[cell + 2]++;
-        if (placed->ends[p] == 0) {
+        if (placed->borders[p] == 0) {
             continue;
         }
         int low[3], high[3];
-        repeats(placed->ends[p], low, high);
+        repeats(placed->borders[p], low, high);
         for (int k = low[2]; k <= high[2]; k++) {
             for (int j = low[1]; j <= high[1]; j++) {
                 for (int i = low[0]; i <= high[0]; i++) {
@@ -85,7 +85,7 @@ static void fill_slots(const struct cell_list *cells, const struct placed *place
     for (size_t p = 0; p < n; p++) {
         const uint32_t cell = placed->cell[p];
         int low[3], high[3];
-        if (placed->ends[p] == 0) {
+        if (placed->borders[p] == 0) {
             const uint32_t slot = next[cell + 1]++;
             x[slot] = placed->x[p];
             y[slot] = placed->y[p];
@@ -93,7 +93,7 @@ static void fill_slots(const struct cell_list *cells, const struct placed *place
             atoms[slot] = (uint32_t)p;
             continue;
         }
-        repeats(placed->ends[p], low, high);
+        repeats(placed->borders[p], low, high);
         for (int k = low[2]; k <= high[2]; k++) {
             for (int j = low[1]; j <= high[1]; j++) {
                 for (int i = low[0]; i <= high[0]; i++) {
@@ -127,7 +127,7 @@ int cell_list_set(struct cell_list *cells, struct scratch *scratch, const struct
     }
     uint32_t *numbers = (uint32_t *)(void *)(at + 3 * targets.n);
     const struct placed placed = {at, at + targets.n, at + 2 * targets.n, numbers, numbers + targets.n};
-    place_all(cells, targets.positions, targets.n, placed.x, placed.y, placed.z, placed.cell, placed.ends);
+    place_all(cells, targets.positions, targets.n, placed.x, placed.y, placed.z, placed.cell, placed.borders);
     /* Filling moves each cell's start on by one cell: it begins one place ahead. */
     const size_t slots = count_slots(cells, &placed, targets.n, starts, n_cells);
     float *x = scratch_take(scratch, SCRATCH_X, (slots + LANES) * sizeof *x);

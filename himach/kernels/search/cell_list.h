@@ -39,7 +39,7 @@ INLINE struct window cell_list_window(const struct cell_list *cells, const float
 }
 
 struct run {
-    uint32_t begin, end; /* slots */
+    uint32_t start, end; /* slots */
 };
 
 INLINE struct run cell_list_run(const struct cell_list *cells, const struct window *window, int y, int z) {

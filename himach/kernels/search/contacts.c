@@ -73,7 +73,7 @@ static int insert(struct table *table, struct contact *to, uint64_t groups, doub
 /* The groups of two atoms in the caller's order; NONE for one group. */
 INLINE uint64_t groups_of(const struct table *table, const struct pair_search *search, size_t atom, size_t other) {
     const uint64_t i = (uint64_t)table->a[atom], j = (uint64_t)table->b[other];
-    if (search->one) {
+    if (search->same_group) {
         return i < j ? i << 32 | j : i > j ? j << 32 | i : NONE;
     }
     return search->swapped ? j << 32 | i : i << 32 | j;
@@ -134,11 +134,11 @@ struct marks {
 static int mark_found(void *to, const struct pair_search *search, size_t atom, size_t n) {
     const struct marks *marks = to;
     const float inside = search->grid.inside;
-    const size_t of = (size_t)marks->a[atom];
+    const size_t own = (size_t)marks->a[atom];
     for (size_t k = 0; k < n; k++) {
         const size_t other = (size_t)marks->b[search->cells.atoms[search->slots[k]]];
-        const int turned = search->one ? other < of : search->swapped;
-        const size_t bit = (turned ? other : of) * marks->columns + (turned ? of : other);
+        const int turned = search->same_group ? other < own : search->swapped;
+        const size_t bit = (turned ? other : own) * marks->columns + (turned ? own : other);
         if (search->squares[k] <= inside || pairs_square(search, atom, k) <= search->metric.limit) {
             marks->words[bit / 64] |= UINT64_C(1) << bit % 64;
         }
@@ -146,7 +146,7 @@ static int mark_found(void *to, const struct pair_search *search, size_t atom, s
     return SEARCH_OK;
 }
 
-static int list_marked(const struct marks *marks, struct scratch *scratch, size_t n_words, int one,
+static int list_marked(const struct marks *marks, struct scratch *scratch, size_t n_words, int same_group,
                        const struct atom_pair **matches, size_t *n_matches) {
     size_t n = 0;
     for (size_t k = 0; k < n_words; k++) {
@@ -161,7 +161,7 @@ static int list_marked(const struct marks *marks, struct scratch *scratch, size_
         for (uint64_t word = marks->words[k]; word != 0; word &= word - 1) {
             const size_t bit = 64 * k + (size_t)__builtin_ctzll(word);
             const uint32_t i = (uint32_t)(bit / marks->columns), j = (uint32_t)(bit % marks->columns);
-            if (!one || i != j) {
+            if (!same_group || i != j) {
                 pairs[(*n_matches)++] = (struct atom_pair){i, j, 0};
             }
         }
@@ -179,7 +179,7 @@ static int contacts_by_marks(const struct pair_search *search, struct scratch *s
     }
     memset(marks.words, 0, n_words * sizeof *marks.words);
     (void)pairs_each(search, mark_found, &marks);
-    return list_marked(&marks, scratch, n_words, search->one, matches, n_matches);
+    return list_marked(&marks, scratch, n_words, search->same_group, matches, n_matches);
 }
 
 int search_contacts(struct scratch *scratch, const struct lattice *lattice, struct group a, const int64_t *groups_a,

@@ -28,7 +28,7 @@ static int append_found(void *to, const struct pair_search *search, size_t atom,
         const size_t other = search->cells.atoms[search->slots[k]];
         const double square = pairs_square(search, atom, k);
         if (square <= search->metric.limit) {
-            const int turned = search->one ? other < atom : search->swapped;
+            const int turned = search->same_group ? other < atom : search->swapped;
             list->pairs[list->n++] =
                 (struct atom_pair){(uint32_t)(turned ? other : atom), (uint32_t)(turned ? atom : other), square};
         }

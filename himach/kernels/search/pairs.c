@@ -11,12 +11,12 @@
 static int place(struct pair_search *search, struct scratch *scratch) {
     const enum lattice_kind kind = search->metric.lattice->kind;
     float *a = scratch_take(scratch, SCRATCH_PLACED_A, 3 * search->a.n * sizeof *a);
-    float *b = search->one ? a : scratch_take(scratch, SCRATCH_PLACED_B, 3 * search->b.n * sizeof *b);
+    float *b = search->same_group ? a : scratch_take(scratch, SCRATCH_PLACED_B, 3 * search->b.n * sizeof *b);
     if (a == NULL || b == NULL) {
         return SEARCH_NO_MEMORY;
     }
     metric_place_all(&search->metric, search->b, b);
-    if (!search->one && (kind == LATTICE_NONE || !search->by_cells)) {
+    if (!search->same_group && (kind == LATTICE_NONE || !search->by_cells)) {
         metric_place_all(&search->metric, search->a, a);
         search->a.positions = a;
     }
@@ -30,7 +30,7 @@ int pairs_set(struct pair_search *search, struct scratch *scratch, const struct 
     memset(search, 0, sizeof *search);
     const struct group other = b == NULL ? a : *b;
     /* A cell list of the smaller group: the mask tells most of the larger one's atoms away at little cost. */
-    search->one = b == NULL;
+    search->same_group = b == NULL;
     search->swapped = b != NULL && a.n < other.n;
     search->a = search->swapped ? other : a;
     search->b = search->swapped ? a : other;
@@ -79,7 +79,7 @@ int pairs_set(struct pair_search *search, struct scratch *scratch, const struct 
 /* Append what is near a position in one run. All are written and the near ones counted: branches would be guesses. */
 INLINE size_t collect(const struct pair_search *search, struct run run, const float position[3], size_t n) {
     const float limit = search->grid.limit;
-    for (uint32_t slot = run.begin; slot < run.end; slot += LANES) {
+    for (uint32_t slot = run.start; slot < run.end; slot += LANES) {
         const floats squares = cell_list_squares(&search->cells, slot, position);
         unsigned near = bits_of(squares <= limit);
         if (run.end - slot < LANES) {
@@ -120,7 +120,7 @@ CLONES size_t pairs_after(const struct pair_search *search, uint32_t slot, int y
     grid_fraction(&search->grid, position, fraction);
     const struct window window = cell_list_window(cells, fraction);
     struct run run = cell_list_run(cells, &window, y, z);
-    run.begin = slot + 1;
+    run.start = slot + 1;
     size_t n = collect(search, run, position, 0);
     for (int row = y + 1; row <= window.y_last; row++) {
         n = collect(search, cell_list_run(cells, &window, row, z), position, n);

@@ -9,7 +9,7 @@ struct pair_search {
     struct grid grid;
     struct cell_list cells;
     int by_cells;    /* else all pairs are what was found */
-    int one;         /* whether pairs in one group are wanted, each once */
+    int same_group;  /* whether pairs in one group are wanted, each once */
     int swapped;     /* whether `a` is the caller's second group */
     struct group a;  /* whose atoms are looked around from, as they came */
     struct group b;  /* whose atoms are found; `a` itself for pairs in one group */

@@ -21,7 +21,7 @@ INLINE enum nearness look(const struct cell_list *cells, const struct window *wi
     for (int z = window->z_first; z <= window->z_last; z++) {
         for (int y = window->y_first; y <= window->y_last; y++) {
             const struct run run = cell_list_run(cells, window, y, z);
-            uint32_t slot = run.begin;
+            uint32_t slot = run.start;
             /* Slots behind the run are targets as well: one turn too many does no harm, a branch would be a guess. */
             do {
                 const floats squares = cell_list_squares(cells, slot, position);
@@ -43,7 +43,7 @@ static int is_within(const struct metric *metric, const struct cell_list *cells,
     for (int z = window->z_first; z <= window->z_last; z++) {
         for (int y = window->y_first; y <= window->y_last; y++) {
             const struct run run = cell_list_run(cells, window, y, z);
-            for (uint32_t slot = run.begin; slot < run.end; slot++) {
+            for (uint32_t slot = run.start; slot < run.end; slot++) {
                 const float dx = cells->x[slot] - place[0], dy = cells->y[slot] - place[1],
                             dz = cells->z[slot] - place[2];
                 if (dx * dx + dy * dy + dz * dz <= cells->grid->limit &&
@@ -57,7 +57,7 @@ static int is_within(const struct metric *metric, const struct cell_list *cells,
 }
 
 /* Place the first n. */
-INLINE void place_some(const struct cell_list *cells, struct looks *looks, size_t n) {
+INLINE void place_batch(const struct cell_list *cells, struct looks *looks, size_t n) {
     /* Copies, which no store can change, for the compiler. */
     const struct grid grid = *cells->grid;
     struct cell_list same = *cells;
@@ -83,14 +83,14 @@ CLONES static size_t look_at_all(const struct metric *metric, const struct cell_
     size_t n_matches = 0;
     struct looks looks;
     for (size_t first = 0; first < n; first += AT_ONCE, candidates += AT_ONCE) {
-        const size_t some = n - first < AT_ONCE ? n - first : AT_ONCE;
-        for (size_t i = 0; i < some; i++) {
+        const size_t count = n - first < AT_ONCE ? n - first : AT_ONCE;
+        for (size_t i = 0; i < count; i++) {
             for (int k = 0; k < 3; k++) {
                 looks.raw[k][i] = group.positions[3 * (size_t)candidates[i] + k];
             }
         }
-        place_some(cells, &looks, some);
-        for (size_t i = 0; i < some; i++) {
+        place_batch(cells, &looks, count);
+        for (size_t i = 0; i < count; i++) {
             const float position[3] = {looks.at[0][i], looks.at[1][i], looks.at[2][i]};
             const struct window window = {looks.first[0][i], looks.last[0][i],  looks.first[1][i],
                                           looks.last[1][i],  looks.first[2][i], looks.last[2][i]};

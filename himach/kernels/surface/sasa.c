@@ -102,7 +102,7 @@ INLINE void find_around(const struct spheres *spheres, uint32_t own, struct arou
     for (int z = window.z_first; z <= window.z_last; z++) {
         for (int y = window.y_first; y <= window.y_last; y++) {
             const struct run run = cell_list_run(cells, &window, y, z);
-            for (uint32_t slot = run.begin; slot < run.end; slot += LANES) {
+            for (uint32_t slot = run.start; slot < run.end; slot += LANES) {
                 const floats squares = cell_list_squares(cells, slot, position);
                 const floats sum = load(&spheres->radius[slot]) + radius;
                 unsigned met = bits_of(squares <= sum * sum + margin);
@@ -261,18 +261,18 @@ INLINE int64_t count_chunk(const struct spheres *spheres, const struct spiral *s
         const size_t second = first + LANES;
         const floats x0 = load(&chunk->x[first]), y0 = load(&chunk->y[first]), z0 = load(&chunk->z[first]);
         const floats x1 = load(&chunk->x[second]), y1 = load(&chunk->y[second]), z1 = load(&chunk->z[second]);
-        struct verdict of[2] = {{{0}, {0}}, {{0}, {0}}};
+        struct verdict verdicts[2] = {{{0}, {0}}, {{0}, {0}}};
         for (size_t k = 0; k < n; k++) {
-            judge(&of[0], x0, y0, z0, around, around->touching[k], margin);
-            judge(&of[1], x1, y1, z1, around, around->touching[k], margin);
+            judge(&verdicts[0], x0, y0, z0, around, around->touching[k], margin);
+            judge(&verdicts[1], x1, y1, z1, around, around->touching[k], margin);
         }
         for (size_t i = 0; i < 2; i++) {
-            const size_t begin = first + i * LANES, rest = chunk->n > begin ? chunk->n - begin : 0;
+            const size_t start = first + i * LANES, rest = chunk->n > start ? chunk->n - start : 0;
             const unsigned valid = rest < LANES ? (1U << rest) - 1 : (1U << LANES) - 1;
-            const unsigned perhaps = bits_of(of[i].perhaps) & valid;
+            const unsigned perhaps = bits_of(verdicts[i].perhaps) & valid;
             exposed += __builtin_popcount(valid & ~perhaps);
-            for (unsigned open = perhaps & ~bits_of(of[i].sure); open != 0; open &= open - 1) {
-                const uint32_t point = chunk->points[begin + (size_t)__builtin_ctz(open)];
+            for (unsigned open = perhaps & ~bits_of(verdicts[i].sure); open != 0; open &= open - 1) {
+                const uint32_t point = chunk->points[start + (size_t)__builtin_ctz(open)];
                 exposed += !is_buried(spheres, around, n, own, spiral->exact[point]);
             }
         }
@@ -311,14 +311,14 @@ INLINE int64_t count_slot(const struct spheres *spheres, const struct sphere *sp
 }
 
 CLONES static void count_all(const struct spheres *spheres, const struct sphere *sphere, struct around *around,
-                             ints *left, const uint8_t *wanted, int64_t *counts) {
+                             ints *left, const uint8_t *counted, int64_t *counts) {
     const struct cell_list *cells = spheres->cells;
     for (int z = cells->pad[2]; z < cells->pad[2] + cells->n[2]; z++) {
         for (int y = cells->pad[1]; y < cells->pad[1] + cells->n[1]; y++) {
             const struct run row = cell_list_core(cells, y, z);
-            for (uint32_t slot = row.begin; slot < row.end; slot++) {
+            for (uint32_t slot = row.start; slot < row.end; slot++) {
                 const uint32_t atom = cells->atoms[slot];
-                if ((wanted == NULL || wanted[atom]) && spheres->radius[slot] > 0) {
+                if ((counted == NULL || counted[atom]) && spheres->radius[slot] > 0) {
                     counts[atom] = count_slot(spheres, sphere, around, left, slot);
                 }
             }
@@ -340,7 +340,7 @@ static void set_lanes(bytes lanes[1 << LANES]) {
 }
 
 int sasa_count(struct scratch *scratch, const struct lattice *lattice, struct group atoms, const double *radii,
-               const uint8_t *wanted, const struct sphere *sphere, int64_t *counts) {
+               const uint8_t *counted, const struct sphere *sphere, int64_t *counts) {
     memset(counts, 0, atoms.n * sizeof *counts);
     struct extent extent = extent_none();
     extent_add(&extent, atoms);
@@ -378,6 +378,6 @@ int sasa_count(struct scratch *scratch, const struct lattice *lattice, struct gr
     float *own = facts + room;
     struct around around = {
         own, own + room, own + 2 * room, own + 3 * room, own + 4 * room, lists, lists + room, lists + 2 * room, 0};
-    count_all(&spheres, sphere, &around, left, wanted, counts);
+    count_all(&spheres, sphere, &around, left, counted, counts);
     return SASA_OK;
 }

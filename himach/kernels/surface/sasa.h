@@ -26,8 +26,8 @@ struct sphere *sphere_new(size_t n);
 void sphere_free(struct sphere *sphere);
 
 /* Count the points of each atom's sphere that lie in no other sphere: `counts` (n,). `radii` (n,) are those of spheres,
- * the probe's included, Å. Atoms whose `wanted` (n,) is 0 bury others, and have no count; NULL: all are wanted. Spheres
- * are repeated by the lattice. A point is decided in double precision where single precision cannot. Returns SASA_OK or
- * another status. */
+ * the probe's included, Å. Atoms whose `counted` (n,) is 0 bury others, and have no count; NULL: all are wanted.
+ * Spheres are repeated by the lattice. A point is decided in double precision where single precision cannot. Returns
+ * SASA_OK or another status. */
 int sasa_count(struct scratch *scratch, const struct lattice *lattice, struct group atoms, const double *radii,
-               const uint8_t *wanted, const struct sphere *sphere, int64_t *counts);
+               const uint8_t *counted, const struct sphere *sphere, int64_t *counts);
