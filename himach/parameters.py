@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import math
@@ -10,12 +11,17 @@ import types
 import typing
 from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, ClassVar
 
 import numpy as np
 
 from himach.atoms import Atoms, is_atom_group
 from himach.errors import UsageError
+
+#: A length with its unit; units in Å.
+_LENGTH = re.compile(r"(?<![\w.])([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(nm|pm|Å|A)\b")
+_ANGSTROMS = {"nm": Decimal(10), "pm": Decimal("0.01"), "Å": Decimal(1), "A": Decimal(1)}
 
 
 @dataclass(frozen=True)
@@ -47,27 +53,31 @@ class Parameter:
 
     def parse(self, text: str) -> Any:
         """Convert text of the command line to a value; raise UsageError that names the parameter."""
-        try:
-            value = _parse(self.type, text)
-        except (ValueError, KeyError, TypeError):
-            raise UsageError(f"parameter {self.name}: {text!r} is not {_article(self.type_name)}") from None
-        return self._numbers(value)
+        return self._convert(self._in_angstroms(text), repr(text), is_text=True)
 
     def check(self, value: Any) -> Any:
         """Convert `value` to the parameter's type, or raise UsageError that names the parameter."""
-        try:
-            value = _convert(self.type, value)
-        except (TypeError, ValueError):
-            raise UsageError(
-                f"parameter {self.name}: {value!r} ({type(value).__name__}) is not {_article(self.type_name)}"
-            ) from None
-        return self._numbers(value)
+        if isinstance(value, str) and (text := self._in_angstroms(value)) != value:
+            return self.parse(text)
+        return self._convert(value, f"{value!r} ({type(value).__name__})")
 
-    def _numbers(self, value: Any) -> Any:
-        """Return `value`; raise UsageError for a NaN, which equals nothing, unless the default has one."""
+    def _convert(self, value: Any, shown: str, is_text: bool = False) -> Any:
+        """Return a value as one of the type; raise UsageError also for a NaN, which equals nothing, if unexpected."""
+        try:
+            value = _convert(self.type, value, is_text)
+        except (TypeError, ValueError, KeyError):
+            raise UsageError(f"parameter {self.name}: {shown} is not {_article(self.type_name)}") from None
         if _has_nan(value) and not _has_nan(self.default):
             raise UsageError(f"parameter {self.name}: {value!r} is no number to compute with")
         return value
+
+    def _in_angstroms(self, text: str) -> Any:
+        """Return the numbers in Å of lengths such as ``0.45nm``; raise UsageError if the parameter is no length."""
+        if not _has_floats(self.type) or not _LENGTH.search(text):
+            return text
+        if self.doc and "Å" not in self.doc:
+            raise UsageError(f"parameter {self.name}: {text!r} is a length, and this is none in Å: {self.doc}")
+        return _LENGTH.sub(lambda match: str(float(Decimal(match[1]) * _ANGSTROMS[match[2]])), text)
 
 
 def _has_nan(value: Any) -> bool:
@@ -75,6 +85,13 @@ def _has_nan(value: Any) -> bool:
 
 
 _SCALARS = (str, int, float, bool)
+_TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def _has_floats(hint: Any) -> bool:
+    """Return whether a type includes numbers with fractions, and no text."""
+    members = typing.get_args(hint) or (hint,)
+    return str not in members and (float in members or any(map(_has_floats, typing.get_args(hint))))
 
 
 def _union(hint: Any) -> tuple[Any, ...] | None:
@@ -132,61 +149,33 @@ def _article(type_name: str) -> str:
     return f"an {type_name}" if type_name[0] in "iA" else type_name if type_name.startswith("'") else f"a {type_name}"
 
 
-def _parse(hint: Any, text: str) -> Any:
+def _convert(hint: Any, value: Any, is_text: bool = False) -> Any:
+    """Return a value, or its text, as one of a type; raise TypeError, ValueError or KeyError."""
     members = _union(hint)
     if members is not None:
-        if type(None) in members and text.lower() in ("none", ""):
+        if type(None) in members and (value.lower() in ("none", "") if is_text else value is None):
             return None
         for member in members:
-            if member is not type(None):
-                try:
-                    return _parse(member, text)
-                except ValueError:
-                    continue
-        raise ValueError(text)
+            with contextlib.suppress(TypeError, ValueError, KeyError):
+                if member is not type(None):
+                    return _convert(member, value, is_text)
+        raise ValueError(value)
     origin = typing.get_origin(hint)
     if origin is typing.Literal:
-        return {str(choice): choice for choice in typing.get_args(hint)}[text]
+        return {str(choice) if is_text else choice: choice for choice in typing.get_args(hint)}[value]
     if origin is list:
         (member,) = typing.get_args(hint)
-        if text.startswith("["):
-            return _convert(hint, json.loads(text))
-        return [_parse(member, part.strip()) for part in text.split(",")] if text else []
-    if is_atom_group(hint):
-        return Atoms.of(json.loads(text) if text.startswith(("[", "{")) else text)
-    if hint is bool:
-        return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[text.lower()]
-    return hint(text)
-
-
-def _convert(hint: Any, value: Any) -> Any:
-    members = _union(hint)
-    if members is not None:
-        if value is None and type(None) in members:
-            return None
-        for member in members:
-            if member is not type(None):
-                try:
-                    return _convert(member, value)
-                except TypeError:
-                    continue
-        raise TypeError
-    origin = typing.get_origin(hint)
-    if origin is typing.Literal:
-        if value not in typing.get_args(hint):
-            raise ValueError
-        return value
-    if origin is list:
-        if isinstance(value, str) or not isinstance(value, Iterable):
+        if is_text and not value.startswith("["):
+            return [_convert(member, part.strip(), True) for part in value.split(",")] if value else []
+        items = json.loads(value) if is_text else value
+        if isinstance(items, str) or not isinstance(items, Iterable):
             raise TypeError
-        (member,) = typing.get_args(hint)
-        return [_convert(member, item) for item in value]
-    return Atoms.of(value) if is_atom_group(hint) else _converted(hint, value)
-
-
-def _converted(hint: type, value: Any) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
+        return [_convert(member, item) for item in items]
+    if is_atom_group(hint):
+        return Atoms.of(json.loads(value) if is_text and value.startswith(("[", "{")) else value)
+    if is_text:
+        return _TRUTH[value.lower()] if hint is bool else hint(value)
+    value = value.item() if isinstance(value, np.generic) else value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):

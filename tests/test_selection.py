@@ -262,6 +262,19 @@ def test_parameters_of_a_command_line():
         himach.run(Near(protein="resname XYZ"), DCD, PSF, stop=1, cache="off")
 
 
+def test_lengths_have_units():
+    """Exact numbers: 0.57 * 10 is not 5.7 in binary fractions."""
+    water, rdf = (himach.examples.load(name) for name in ("water-residence", "rdf"))
+    parse = water.parameters()["cutoff"].parse
+    assert [parse(text) for text in ("0.57nm", "570 pm", "5.7Å", "5.7 A", "5.7")] == [5.7] * 5
+    assert rdf(r_max="1.2 nm").r_max == 12
+    with pytest.raises(himach.UsageError, match="'5A' is not an int"):
+        rdf.parameters()["bins"].parse("5A")
+    with pytest.raises(himach.UsageError, match="temperature: '30nm' is a length, and this is none"):
+        himach.examples.load("dielectric")(temperature="30nm")
+    assert himach.examples.load("rmsd")(selection="name CA").selection == "name CA"
+
+
 def test_kept_pairs_know_their_groups(universe, tmp_path):
     def run(**parameters):
         result = himach.run(Near(**parameters), universe, stop=3, pairs=tmp_path, cache="off")
