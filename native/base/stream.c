@@ -12,8 +12,8 @@
 
 enum {
     BLOCK = 4096, /* of all file systems and disks, or a multiple of it */
-    BUFFERS = 8,
-    BUFFER_BYTES = 1 << 20, /* as fast as larger ones */
+    BUFFERS = 4,
+    BUFFER_BYTES = LARGE_PAGE,
     JOBS = BUFFERS + 2
 };
 
@@ -45,7 +45,6 @@ struct stream {
     uint64_t failed_at;
     /* Of who fills: */
     buffer buffers[BUFFERS];
-    unsigned char *usual;         /* memory of those of usual size */
     uint64_t free_after[BUFFERS]; /* a buffer is free when so many jobs are done */
     unsigned now;                 /* which is filled */
     uint64_t base;                /* where in the file it begins */
@@ -122,10 +121,9 @@ static void *run(void *argument) {
 
 /* --- Jobs --------------------------------------------------------------------------------------------------------- */
 
-/* Wait until so many jobs are done. */
-static void await(stream *s, uint64_t n) {
+void stream_await(stream *s, uint64_t ticket) {
     (void)pthread_mutex_lock(&s->mutex);
-    while (s->n_done < n) {
+    while (s->n_done < ticket) {
         (void)pthread_cond_wait(&s->taken, &s->mutex);
     }
     (void)pthread_mutex_unlock(&s->mutex);
@@ -149,10 +147,6 @@ static uint64_t give(stream *s, job j) {
 
 uint64_t stream_call(stream *s, void (*function)(void *), void *argument) {
     return give(s, (job){.function = function, .argument = argument});
-}
-
-void stream_await(stream *s, uint64_t ticket) {
-    await(s, ticket);
 }
 
 bool stream_has_called(stream *s, uint64_t ticket) {
@@ -182,16 +176,10 @@ bool stream_has_failed(stream *s, uint64_t *from) {
 }
 
 void stream_wait(stream *s) {
-    await(s, s->n_given); /* who calls this is the one who gives */
+    stream_await(s, s->n_given); /* who calls this is the one who gives */
 }
 
 /* --- Filling ------------------------------------------------------------------------------------------------------ */
-
-static void free_buffer(buffer *b) {
-    if (b->capacity > BUFFER_BYTES) {
-        free(b->bytes);
-    }
-}
 
 /* Hand over the first `size` bytes of what is there. */
 static void hand_over(stream *s, size_t size) {
@@ -206,27 +194,17 @@ void stream_push(stream *s) {
     hand_over(s, s->end - s->begin);
 }
 
-/* A buffer of at least `size` bytes; those of usual size are parts of one piece of memory. */
-static bool reserve(stream *s, unsigned index, size_t size) {
-    buffer *b = &s->buffers[index];
+/* A buffer of at least `size` bytes. */
+static bool reserve(buffer *b, size_t size) {
     if (size <= b->capacity) {
         return true;
     }
-    size_t capacity = 0;
-    unsigned char *made = NULL;
-    if (size <= BUFFER_BYTES) {
-        if (s->usual == NULL) {
-            s->usual = large_alloc((size_t)BUFFERS * BUFFER_BYTES, &capacity);
-        }
-        made = s->usual == NULL ? NULL : s->usual + (size_t)index * BUFFER_BYTES;
-        capacity = BUFFER_BYTES;
-    } else {
-        made = large_alloc(size, &capacity);
-    }
+    size_t capacity;
+    unsigned char *made = large_alloc(size < BUFFER_BYTES ? (size_t)BUFFER_BYTES : size, &capacity);
     if (made == NULL) {
         return false;
     }
-    free_buffer(b);
+    free(b->bytes);
     *b = (buffer){.bytes = made, .capacity = capacity};
     return true;
 }
@@ -237,10 +215,10 @@ static bool turn(stream *s, size_t size) {
     rest = rest < s->end - s->begin ? rest : s->end - s->begin;
     hand_over(s, s->end - s->begin - rest);
     unsigned next = (s->now + 1) % (size > BUFFER_BYTES ? 2 : BUFFERS); /* large ones take turns, for want of memory */
-    await(s, s->free_after[next]);
+    stream_await(s, s->free_after[next]);
     uint64_t at = s->base + s->begin; /* of the first byte that was not handed over */
     size_t skew = (size_t)(at % BLOCK);
-    if (!reserve(s, next, skew + rest + size)) {
+    if (!reserve(&s->buffers[next], skew + rest + size)) {
         return false;
     }
     if (rest > 0) {
@@ -303,8 +281,7 @@ void stream_close(stream *s) {
     (void)pthread_cond_destroy(&s->given);
     (void)pthread_cond_destroy(&s->taken);
     for (int i = 0; i < BUFFERS; i++) {
-        free_buffer(&s->buffers[i]);
+        free(s->buffers[i].bytes);
     }
-    free(s->usual);
     free(s);
 }

@@ -6,7 +6,6 @@
 #include "net/extents.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -18,33 +17,28 @@ enum {
     AHEAD = 2               /* requests on their way */
 };
 
-/* A request: parts of what is in the list. */
-typedef struct {
-    size_t n;
-    struct {
-        fetched *of;
-        uint64_t from;
-        uint32_t size;
-    } parts[MOST_PARTS];
-} request;
-
-/* What is to be asked for next: list[at], from this byte of it on. */
+/* What is to be requested, or received, next: list[at], from this byte of it on. */
 typedef struct {
     fetched *list;
     size_t n, at;
     uint64_t from;
 } cursor;
 
-static void compose(cursor *c, request *q) {
+typedef struct {
+    fetched *of;
+    uint64_t from;
+    uint32_t size;
+} part;
+
+/* The parts of the next request; returns how many. */
+static size_t next_request(cursor *c, part parts[MOST_PARTS]) {
     size_t bytes = 0;
-    q->n = 0;
-    while (c->at < c->n && q->n < MOST_PARTS && bytes < MOST_BYTES) {
+    size_t n = 0;
+    while (c->at < c->n && n < MOST_PARTS && bytes < MOST_BYTES) {
         fetched *of = &c->list[c->at];
         uint64_t left = of->size - c->from;
         uint32_t size = (uint32_t)(left < MOST_BYTES - bytes ? left : MOST_BYTES - bytes);
-        q->parts[q->n].of = of;
-        q->parts[q->n].from = c->from;
-        q->parts[q->n++].size = size;
+        parts[n++] = (part){of, c->from, size};
         bytes += size;
         c->from += size;
         if (c->from == of->size) {
@@ -52,40 +46,44 @@ static void compose(cursor *c, request *q) {
             c->from = 0;
         }
     }
+    return n;
 }
 
-static int ask(wire_link *link, int64_t timeout_ms, const segment_key *segments, const uint8_t *kinds,
-               const request *q) {
+static int ask(wire_link *link, int64_t deadline, const segment_key *segments, const uint8_t *kinds, cursor *c) {
+    part parts[MOST_PARTS];
     wire_extent extents[MOST_PARTS];
-    for (size_t i = 0; i < q->n; i++) {
-        const fetched *of = q->parts[i].of;
+    size_t n = next_request(c, parts);
+    for (size_t i = 0; i < n; i++) {
+        const fetched *of = parts[i].of;
         extents[i] = (wire_extent){.segment = segments[of->segment].segment,
-                                   .offset = of->offset + q->parts[i].from,
-                                   .size = q->parts[i].size,
+                                   .offset = of->offset + parts[i].from,
+                                   .size = parts[i].size,
                                    .kind = kinds[of->segment]};
     }
-    const wire_part part = {extents, q->n * sizeof *extents};
-    return link_send_message(link, WIRE_TAKE, &part, 1, now_ms() + timeout_ms);
+    const wire_part body = {extents, n * sizeof *extents};
+    return link_send_message(link, WIRE_TAKE, &body, 1, deadline);
 }
 
 /* Take what came for a request. False: it does not fit. */
-static bool take(const wire_link *link, const request *q) {
+static bool take(const wire_link *link, cursor *c) {
+    part parts[MOST_PARTS];
     const unsigned char *body = link->records;
-    size_t at = 4 * q->n;
-    if (link->count != q->n || link->n_bytes < at) {
+    size_t n = next_request(c, parts);
+    size_t at = 4 * n;
+    if (link->count != n || link->n_bytes < at) {
         return false;
     }
-    for (size_t i = 0; i < q->n; i++) {
-        fetched *of = q->parts[i].of;
+    for (size_t i = 0; i < n; i++) {
+        fetched *of = parts[i].of;
         uint32_t got = get32(body + 4 * i);
         uint32_t bytes = got == WIRE_GONE ? 0 : got;
-        if (bytes > q->parts[i].size || bytes > link->n_bytes - at) {
+        if (bytes > parts[i].size || bytes > link->n_bytes - at) {
             return false;
         }
         if (bytes > 0) {
-            memcpy(of->to + q->parts[i].from, body + at, bytes);
+            memcpy(of->to + parts[i].from, body + at, bytes);
         }
-        if (bytes < q->parts[i].size && of->error == 0) {
+        if (bytes < parts[i].size && of->error == 0) {
             of->error = got == WIRE_GONE ? ENOENT : -1;
         }
         at += bytes;
@@ -93,34 +91,26 @@ static bool take(const wire_link *link, const request *q) {
     return at == link->n_bytes;
 }
 
-static int exchange(wire_link *link, int64_t timeout_ms, const segment_key *segments, const uint8_t *kinds, cursor *c,
-                    request *ring) {
-    size_t sent = 0;
-    size_t received = 0;
+int extents_fetch(wire_link *link, int64_t timeout_ms, const segment_key *segments, const uint8_t *kinds, fetched *list,
+                  size_t n) {
+    cursor requests = {.list = list, .n = n};
+    cursor answers = requests;
+    int on_their_way = 0;
     int status = BODHI_OK;
-    while (status == BODHI_OK && (c->at < c->n || received < sent)) {
-        if (c->at < c->n && sent - received < AHEAD) {
-            request *q = &ring[sent++ % AHEAD];
-            compose(c, q);
-            status = ask(link, timeout_ms, segments, kinds, q);
+    while (status == BODHI_OK && answers.at < n) {
+        if (requests.at < n && on_their_way < AHEAD) {
+            on_their_way++;
+            status = ask(link, now_ms() + timeout_ms, segments, kinds, &requests);
             continue;
         }
+        on_their_way--;
         status = link_answer(link, WIRE_TAKE, now_ms() + timeout_ms);
-        if (status == BODHI_OK && !take(link, &ring[received++ % AHEAD])) {
+        if (status == BODHI_OK && !take(link, &answers)) {
             status = bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: bytes that were not asked for", link->address);
         }
     }
-    return status;
-}
-
-int extents_fetch(wire_link *link, int64_t timeout_ms, const segment_key *segments, const uint8_t *kinds, fetched *list,
-                  size_t n) {
-    cursor c = {.list = list, .n = n};
-    request *ring = malloc(AHEAD * sizeof *ring);
-    int status = ring == NULL ? bodhi_fail_memory() : exchange(link, timeout_ms, segments, kinds, &c, ring);
     for (size_t i = 0; status != BODHI_OK && i < n; i++) {
-        list[i].error = ring == NULL ? ENOMEM : ENOTCONN;
+        list[i].error = ENOTCONN;
     }
-    free(ring);
     return status;
 }

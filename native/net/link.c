@@ -101,18 +101,8 @@ static bool would_block(void) {
     return errno == EAGAIN || errno == EWOULDBLOCK;
 }
 
-ssize_t link_send_some(wire_link *link, const void *data, size_t size) {
-    for (;;) {
-        ssize_t sent = bodhi_io.send(link->fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent >= 0 || errno != EINTR) {
-            return sent < 0 && would_block() ? 0 : sent;
-        }
-    }
-}
-
 int link_send(wire_link *link, const void *data, size_t size, int64_t deadline) {
-    size_t done = 0;
-    while (done < size) {
+    for (size_t done = 0; done < size;) {
         ssize_t sent = bodhi_io.send(link->fd, (const char *)data + done, size - done, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent >= 0) {
             done += (size_t)sent;
@@ -277,7 +267,7 @@ static int be_admitted(wire_link *link, const uint8_t *key, size_t key_bytes, in
     }
     status = prove(key, key_bytes, "session", nonces, wanted);
     if (status == BODHI_OK) {
-        mac_begin(&link->mac, wanted, true);
+        mac_begin(&link->out.mac, wanted, true);
         mac_begin(&link->in.mac, wanted, false);
     }
     explicit_bzero(wanted, sizeof wanted);
@@ -307,41 +297,17 @@ void link_close(wire_link *link) {
     io_drop(link->fd);
     link->fd = -1;
     wire_free(&link->in);
+    wire_empty(&link->out);
 }
 
 /* --- Messages ---------------------------------------------------------------------------------------------------- */
 
-/* Send parts one behind the other, as few packets as may be. */
-static int send_parts(wire_link *link, const wire_part *parts, int n, int64_t deadline) {
-    struct iovec vectors[WIRE_MAX_PARTS + 2];
-    struct msghdr message = {.msg_iov = vectors, .msg_iovlen = (size_t)n};
-    for (int i = 0; i < n; i++) {
-        vectors[i] = (struct iovec){.iov_base = (void *)(uintptr_t)parts[i].data, .iov_len = parts[i].size};
-    }
-    ssize_t sent = bodhi_io.sendmsg(link->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0 && !would_block() && errno != EINTR) {
-        return unreachable(link, "the server has closed the connection");
-    }
-    size_t gone = sent < 0 ? 0 : (size_t)sent;
-    int status = BODHI_OK;
-    for (int i = 0; i < n && status == BODHI_OK; i++) {
-        size_t skipped = gone < parts[i].size ? gone : parts[i].size;
-        gone -= skipped;
-        status = link_send(link, (const char *)parts[i].data + skipped, parts[i].size - skipped, deadline);
-    }
-    return status;
-}
-
 int link_send_message(wire_link *link, enum wire_verb verb, const wire_part *parts, int n, int64_t deadline) {
-    unsigned char header[WIRE_HEADER];
-    unsigned char tag[MAC_BYTES];
-    wire_header(header, verb, parts, n);
-    wire_part all[WIRE_MAX_PARTS + 2] = {{header, sizeof header}};
+    link->out.n = 0; /* the last one has gone */
     for (int i = 0; i < n; i++) {
-        all[1 + i] = parts[i].size > 0 ? parts[i] : (wire_part){header, 0};
+        wire_add(&link->out, parts[i].data, parts[i].size);
     }
-    all[1 + n] = (wire_part){tag, wire_tag(&link->mac, header, parts, n, tag)};
-    return send_parts(link, all, n + 2, deadline);
+    return wire_end(&link->out, verb) ? link_send(link, link->out.bytes, link->out.n, deadline) : bodhi_fail_memory();
 }
 
 /* Keep the descriptors that came along; those too many are closed. */

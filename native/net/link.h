@@ -13,11 +13,11 @@ typedef struct {
     int fd;                                            /* -1: closed */
     int n_descriptors, descriptors[WIRE_MAX_SEGMENTS]; /* that came with the message */
     wire_parser in;
+    wire_output out;
     enum wire_verb verb;    /* that the last answer answers */
     uint32_t count;         /* records in it */
     unsigned char *records; /* and where they are; the answer's bytes from there on */
     size_t n_bytes;
-    mac_stream mac;           /* of our messages; not on: the other side is on this machine */
     int (*interrupted)(void); /* asked now and then while waiting; other than 0 ends the wait. NULL: nobody is asked */
     bool was_interrupted;
     int wake; /* an eventfd that ends waits for the server's bytes; 0: none */
@@ -36,10 +36,7 @@ BODHI_CHECKED int link_dial(wire_link *link, char *address, uid_t owner, const u
 /* Send bytes. Errors: UNREACHABLE. */
 BODHI_CHECKED int link_send(wire_link *link, const void *data, size_t size, int64_t deadline);
 
-/* Send what the socket takes now: so many bytes, maybe 0. Negative: the connection is closed. */
-ssize_t link_send_some(wire_link *link, const void *data, size_t size);
-
-/* Send a message whose body comes in up to WIRE_MAX_PARTS parts. */
+/* Send a message whose body comes in parts. Errors: UNREACHABLE, MEMORY. */
 BODHI_CHECKED int link_send_message(wire_link *link, enum wire_verb verb, const wire_part *parts, int n,
                                     int64_t deadline);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "base/memory.h"
 #include "segments/record.h"
 
 #define MAGIC_WIRE 0x57686442U /* "BdhW" */
@@ -35,22 +36,6 @@ static const verb_limits limits[WIRE_VERBS] = {
 };
 
 /* --- Parser ------------------------------------------------------------------------------------------------------ */
-
-static bool reserve(wire_parser *parser, size_t size) {
-    enum { REUSED = 1 << 20 };
-    /* A large buffer is not reused for small messages, so that idle connections cost little. */
-    if (size <= parser->capacity && (parser->capacity <= REUSED || size > REUSED)) {
-        return true;
-    }
-    free(parser->body);
-    parser->capacity = 0;
-    parser->body = malloc(size);
-    if (parser->body == NULL) {
-        return false;
-    }
-    parser->capacity = size;
-    return true;
-}
 
 /* A header is complete: check all of it before memory is taken. */
 static enum wire_result check_header(wire_parser *parser) {
@@ -102,7 +87,8 @@ static enum wire_result end_body(wire_parser *parser) {
 enum wire_result wire_begin(wire_parser *parser) {
     parser->n_body = 0;
     parser->n_tag = 0;
-    if (!reserve(parser, parser->size > 0 ? parser->size : 1)) {
+    parser->body = parser->size > 0 ? malloc(parser->size) : calloc(1, 1);
+    if (parser->body == NULL) {
         parser->n_header = 0; /* there is no body to put bytes into */
         return WIRE_OUT_OF_MEMORY;
     }
@@ -111,6 +97,7 @@ enum wire_result wire_begin(wire_parser *parser) {
 
 size_t wire_space(wire_parser *parser, unsigned char **at) {
     if (parser->complete) {
+        wire_release(parser);
         parser->complete = false;
         parser->n_header = 0;
     }
@@ -159,7 +146,6 @@ enum wire_result wire_feed(wire_parser *parser, const unsigned char *data, size_
 unsigned char *wire_take_body(wire_parser *parser) {
     unsigned char *body = parser->body;
     parser->body = NULL;
-    parser->capacity = 0;
     return body;
 }
 
@@ -171,7 +157,6 @@ void wire_release(wire_parser *parser) {
     if (!wire_amid(parser)) {
         free(parser->body);
         parser->body = NULL;
-        parser->capacity = 0;
     }
 }
 
@@ -181,57 +166,85 @@ void wire_free(wire_parser *parser) {
 }
 
 const char *wire_explain(enum wire_result result) {
-    switch (result) {
-    case WIRE_BAD_MAGIC:
-        return "these bytes are no message of himach";
-    case WIRE_BAD_VERSION:
-        return "the message is of another version of the protocol";
-    case WIRE_BAD_VERB:
-        return "the message has a verb that is not known here";
-    case WIRE_TOO_LONG:
-        return "the message has a length that its verb may not have";
-    case WIRE_BAD_CHECKSUM:
-        return "the message was damaged on its way: its checksum is wrong";
-    case WIRE_BAD_MAC:
-        return "the message was changed, dropped, repeated or moved on its way: it is not what the other side sent "
-               "next";
-    case WIRE_OUT_OF_MEMORY:
-        return "there is no memory for the message";
-    default:
-        return "the message is complete or still coming";
-    }
+    static const char *const texts[] = {
+        [WIRE_MORE] = "the message is still coming",
+        [WIRE_MESSAGE] = "the message is complete",
+        [WIRE_BEGUN] = "the message has begun",
+        [WIRE_BAD_MAGIC] = "these bytes are no message of himach",
+        [WIRE_BAD_VERSION] = "the message is of another version of the protocol",
+        [WIRE_BAD_VERB] = "the message has a verb that is not known here",
+        [WIRE_TOO_LONG] = "the message has a length that its verb may not have",
+        [WIRE_BAD_CHECKSUM] = "the message was damaged on its way: its checksum is wrong",
+        [WIRE_BAD_MAC] =
+            "the message was changed, dropped, repeated or moved on its way: it is not what the other side sent next",
+        [WIRE_OUT_OF_MEMORY] = "there is no memory for the message",
+    };
+    return texts[result];
 }
 
-void wire_header(unsigned char out[WIRE_HEADER], enum wire_verb verb, const wire_part *parts, int n) {
-    uint32_t crc = 0;
-    uint32_t size = 0;
-    for (int i = 0; i < n; i++) {
-        if (parts[i].size > 0) {
-            crc = bodhi_crc32c(crc, parts[i].data, parts[i].size);
-        }
-        size += (uint32_t)parts[i].size;
-    }
-    wire_header_of(out, verb, size, crc);
-}
+/* --- Output ------------------------------------------------------------------------------------------------------ */
 
-void wire_header_of(unsigned char out[WIRE_HEADER], enum wire_verb verb, size_t size, uint32_t crc) {
+static void put_header(unsigned char *out, enum wire_verb verb, size_t size, uint32_t crc) {
     put32(out, MAGIC_WIRE);
     put32(out + 4, WIRE_VERSION | (uint32_t)verb << 16);
     put32(out + 8, (uint32_t)size);
     put32(out + 12, crc);
 }
 
-size_t wire_tag(mac_stream *mac, const unsigned char header[WIRE_HEADER], const wire_part *parts, int n,
-                unsigned char tag[MAC_BYTES]) {
-    mac_part all[1 + WIRE_MAX_PARTS] = {{header, WIRE_HEADER}};
+void wire_header(unsigned char out[WIRE_HEADER], enum wire_verb verb, const void *body, size_t size) {
+    put_header(out, verb, size, size > 0 ? bodhi_crc32c(0, body, size) : 0);
+}
+
+size_t wire_seal(mac_stream *mac, unsigned char *message, size_t size) {
+    const mac_part part = {message, size};
     if (!mac->on) {
-        return 0;
+        return size;
     }
-    for (int i = 0; i < n && i < WIRE_MAX_PARTS; i++) {
-        all[1 + i] = parts[i];
+    mac_next(mac, &part, 1, message + size);
+    return size + MAC_BYTES;
+}
+
+unsigned char *wire_body(const wire_output *output) {
+    return output->bytes + output->n + WIRE_HEADER;
+}
+
+unsigned char *wire_room(wire_output *output, size_t size) {
+    size_t needed = output->n + WIRE_HEADER + output->n_body + size + MAC_BYTES;
+    output->failed = output->failed || !ARRAY_GROW(output->bytes, output->capacity, needed);
+    return output->failed ? NULL : wire_body(output) + output->n_body;
+}
+
+void wire_add(wire_output *output, const void *data, size_t size) {
+    unsigned char *room = wire_room(output, size);
+    if (room != NULL && size > 0) {
+        memcpy(room, data, size);
+        output->n_body += size;
     }
-    mac_next(mac, all, 1 + n, tag);
-    return MAC_BYTES;
+}
+
+bool wire_end(wire_output *output, enum wire_verb verb) {
+    bool made = wire_room(output, 0) != NULL;
+    if (made) {
+        unsigned char *message = output->bytes + output->n;
+        if (output->mac.on) {
+            put_header(message, verb, output->n_body, 0);
+        } else {
+            wire_header(message, verb, wire_body(output), output->n_body);
+        }
+        output->n += wire_seal(&output->mac, message, WIRE_HEADER + output->n_body);
+    }
+    wire_forget(output);
+    return made;
+}
+
+void wire_forget(wire_output *output) {
+    output->n_body = 0;
+    output->failed = false;
+}
+
+void wire_empty(wire_output *output) {
+    free(output->bytes);
+    *output = (wire_output){.mac = output->mac};
 }
 
 /* --- Bodies ------------------------------------------------------------------------------------------------------ */

@@ -135,9 +135,8 @@ typedef struct {
     unsigned char header[WIRE_HEADER];
     size_t n_header;
     unsigned char *body; /* of the message that is being read or was last complete; aligned for any type */
-    size_t capacity;
-    uint32_t n_body; /* there so far */
-    uint32_t size;   /* of the body */
+    uint32_t n_body;     /* there so far */
+    uint32_t size;       /* of the body */
     enum wire_verb verb;
     uint16_t version; /* of the last header */
     bool complete;
@@ -173,17 +172,43 @@ void wire_free(wire_parser *parser);
 /* Text for a result that ends a connection. */
 const char *wire_explain(enum wire_result result);
 
-/* Write the header of a message whose body comes in `n` parts. */
-enum { WIRE_MAX_PARTS = 4 };
+/* A part of a body. */
 typedef mac_part wire_part;
-void wire_header(unsigned char out[WIRE_HEADER], enum wire_verb verb, const wire_part *parts, int n);
-/* The same with a checksum that is known. */
-void wire_header_of(unsigned char out[WIRE_HEADER], enum wire_verb verb, size_t size, uint32_t crc);
 
-/* Write the bytes that follow the body of such a message, the next one of a stream; returns how many: MAC_BYTES or, of
- * a stream that is not on, 0. */
-size_t wire_tag(mac_stream *mac, const unsigned char header[WIRE_HEADER], const wire_part *parts, int n,
-                unsigned char tag[MAC_BYTES]);
+/* Write the header of a message. */
+void wire_header(unsigned char out[WIRE_HEADER], enum wire_verb verb, const void *body, size_t size);
+
+/* Put what authenticates a message, the next one of a stream, behind its `size` bytes of header and body, where there
+ * is room for MAC_BYTES; returns the bytes of it all. Of a stream that is not on nothing follows. */
+size_t wire_seal(mac_stream *mac, unsigned char *message, size_t size);
+
+/* The other direction: messages, and behind them the body of one that is being made. Set to zero before the first. */
+typedef struct {
+    unsigned char *bytes;
+    size_t n; /* of whole messages */
+    size_t capacity;
+    size_t n_body; /* there so far of the body */
+    bool failed;   /* memory was out for it */
+    mac_stream mac;
+} wire_output;
+
+/* Room for `size` more bytes of the body, for which `n_body` is to be raised; NULL: memory is out. */
+unsigned char *wire_room(wire_output *output, size_t size);
+
+/* The body, which may move as it grows. */
+unsigned char *wire_body(const wire_output *output);
+
+/* Add to the body. */
+void wire_add(wire_output *output, const void *data, size_t size);
+
+/* End the message. False: memory was out, and there is none. */
+bool wire_end(wire_output *output, enum wire_verb verb);
+
+/* Forget the body that is being made. */
+void wire_forget(wire_output *output);
+
+/* Forget all, and free it. */
+void wire_empty(wire_output *output);
 
 /* --- Bodies: parse functions return false for what no valid client or server sends -------------------------------- */
 

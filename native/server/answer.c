@@ -16,31 +16,23 @@ static void send_acks(connection *c, uint64_t client, const task *batch) {
     const task *refused = NULL; /* whose reason is told: of a conflict, or else the first */
     size_t n = 0;
     for (const task *t = batch; t != NULL; t = t->next) {
-        n += t->client == client;
-        if (t->client == client && t->reason != NULL &&
+        if (t->client != client) {
+            continue;
+        }
+        const wire_ack ack = {.number = (uint64_t)t->frame.number, .status = t->status};
+        output_add(c, &ack, sizeof ack);
+        n++;
+        if (t->reason != NULL &&
             (refused == NULL || (refused->status != BODHI_ERROR_CONFLICT && t->status == BODHI_ERROR_CONFLICT))) {
             refused = t;
         }
     }
-    size_t text = refused == NULL ? 0 : strnlen(refused->reason, WIRE_MAX_TEXT);
-    unsigned char *body = n == 0 ? NULL : output_body(c, n * WIRE_ACK_BYTES + text);
-    if (body == NULL) {
-        c->ending = c->ending || n > 0; /* the client will send them again */
-        return;
-    }
-    unsigned char *at = body;
-    for (const task *t = batch; t != NULL; t = t->next) {
-        if (t->client == client) {
-            const wire_ack ack = {.number = (uint64_t)t->frame.number, .status = t->status};
-            memcpy(at, &ack, sizeof ack);
-            at += sizeof ack;
-        }
-    }
     if (refused != NULL) {
-        memcpy(at, refused->reason, text);
+        output_add(c, refused->reason, strnlen(refused->reason, WIRE_MAX_TEXT));
         c->ending = c->ending || refused->status == BODHI_ERROR_CONFLICT;
     }
-    (void)output_done(c, WIRE_FRAME, n, n * WIRE_ACK_BYTES + text);
+    /* Where memory is out the client sends them again, over another connection. */
+    c->ending = (n > 0 && !output_end(c, WIRE_FRAME, n)) || c->ending;
 }
 
 static void answer_flushed(bodhi_server *server, const open_dataset *d, const task *done) {
@@ -80,7 +72,7 @@ static bool answer_frame(bodhi_server *server, connection *c) {
     }
     open_dataset *d = c->dataset;
     if (d->ingest == NULL) {
-        d->ingest = ingest_start(d->dataset, server->ingested[1]);
+        d->ingest = ingest_start(d->dataset, server->ingested[1], &server->backlog);
     }
     task *t = d->ingest == NULL ? NULL : task_new(TASK_FRAME, connection_id(server, c), (c->flags & WIRE_DURABLE) != 0);
     if (t == NULL) {
@@ -92,7 +84,6 @@ static bool answer_frame(bodhi_server *server, connection *c) {
     d->unflushed_since = d->unflushed_since == 0 ? now_ms() : d->unflushed_since;
     d->durable = d->durable || t->durable;
     datasets_submit(d, t);
-    server->backlog += c->in.size;
     server->counters[COUNT_FRAMES]++;
     server->counters[COUNT_FRAME_BYTES] += c->in.size - WIRE_FRAME_HEAD;
     if (++d->n_unflushed == WIRE_MAX_NUMBERS) {
@@ -119,13 +110,9 @@ static void drop_older(bodhi_server *server, const connection *c) {
 
 static bool send_opened(const bodhi_server *server, connection *c) {
     bodhi_facts facts;
-    const bodhi_dataset *dataset = c->dataset->dataset;
-    if (bodhi_dataset_query(c->dataset->dataset, &facts) != BODHI_OK) {
+    bodhi_dataset *dataset = c->dataset->dataset;
+    if (bodhi_dataset_query(dataset, &facts) != BODHI_OK) {
         return output_error(c, BODHI_ERROR_SYSTEM, bodhi_message());
-    }
-    unsigned char *body = output_body(c, WIRE_OPENED_BYTES);
-    if (body == NULL) {
-        return false;
     }
     wire_opened opened = {.native = (uint64_t)facts.native,
                           .alien = (uint64_t)facts.alien,
@@ -134,8 +121,8 @@ static bool send_opened(const bodhi_server *server, connection *c) {
                           .bytes = (uint64_t)facts.bytes,
                           .in_turns = server->options.serialize_reads != 0};
     memcpy(opened.identity, dataset->store->identity, sizeof opened.identity);
-    memcpy(body, &opened, sizeof opened);
-    return output_done(c, WIRE_OPEN, 1, sizeof opened);
+    output_add(c, &opened, sizeof opened);
+    return output_end(c, WIRE_OPEN, 1);
 }
 
 static bool answer_open(bodhi_server *server, connection *c) {
@@ -180,25 +167,16 @@ static bool answer_read(bodhi_server *server, connection *c) {
 /* --- Control ----------------------------------------------------------------------------------------------------- */
 
 static bool answer_status(bodhi_server *server, connection *c) {
-    size_t peers = server->peers == NULL ? 0 : strlen(server->peers);
-    size_t identity = sizeof server->store->identity;
-    size_t counters = sizeof server->counters;
-    unsigned char *body = output_body(c, counters + identity + peers);
-    if (body == NULL) {
-        return false;
-    }
     server->counters[COUNT_CONNECTIONS] = server->counters[COUNT_WAITING] = 0;
     for (int i = 0; i < server->n_slots; i++) {
-        server->counters[COUNT_CONNECTIONS] += server->connections[i].fd >= 0;
-        server->counters[COUNT_WAITING] +=
-            server->connections[i].fd >= 0 && server->connections[i].turn == TURN_WAITING;
+        bool open = server->connections[i].fd >= 0;
+        server->counters[COUNT_CONNECTIONS] += open;
+        server->counters[COUNT_WAITING] += open && server->connections[i].turn == TURN_WAITING;
     }
-    memcpy(body, server->counters, counters);
-    memcpy(body + counters, server->store->identity, identity);
-    if (peers > 0) {
-        memcpy(body + counters + identity, server->peers, peers);
-    }
-    return output_done(c, c->in.verb, N_COUNTERS, counters + identity + peers);
+    output_add(c, server->counters, sizeof server->counters);
+    output_add(c, server->store->identity, sizeof server->store->identity);
+    output_add(c, server->peers, server->peers == NULL ? 0 : strlen(server->peers));
+    return output_end(c, c->in.verb, N_COUNTERS);
 }
 
 static bool answer_stop(bodhi_server *server, connection *c) {

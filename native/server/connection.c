@@ -16,8 +16,6 @@
 enum {
     TURN_BYTES = 8 << 20,     /* read from one connection before the next has its turn */
     OUTPUT_ENOUGH = 64 << 10, /* output that waits stops us from reading more requests */
-    OUTPUT_STEP = 4 << 10,    /* the output's memory grows by so much at least */
-    LIGHT = 320 << 10,        /* bytes of a body that waits for memory only if it is a crowd of pushers' */
     GREETING_MS = 10000,      /* for the first message */
     RESERVED_MS = 2000,       /* for that of a connection beside those that there may be */
     SHUT_MS = 2000,           /* for the other side to close after an error */
@@ -27,39 +25,40 @@ enum {
 
 /* --- Memory ------------------------------------------------------------------------------------------------------ */
 
-/* Three quarters of the memory are for what comes and waits to be written, one is for answers. */
-static size_t share_in(const bodhi_server *server) {
-    return (size_t)server->options.memory / 4 * 3;
-}
-
-static bool is_crowded_in(const bodhi_server *server) {
-    return server->memory_in + server->backlog >= share_in(server);
-}
-
-static bool is_crowded_out(const bodhi_server *server) {
-    return server->memory_out >= (size_t)server->options.memory / 4;
-}
-
-bool connections_wait(const bodhi_server *server) {
-    return server->n_stalled > 0 || is_crowded_in(server) || is_crowded_out(server);
-}
-
 static bool pushes(const connection *c) {
     return (c->flags & WIRE_PUSHES) != 0;
 }
 
-static void count_memory(bodhi_server *server, connection *c) {
-    server->memory_in += c->in.capacity - c->memory_in;
-    server->memory_out += c->out_capacity - c->memory_out;
-    c->memory_in = c->in.capacity;
-    c->memory_out = c->out_capacity;
+/* The memory that a connection shares with others: frames that wait for the disk leave a quarter to who reads. */
+static size_t share_of(const bodhi_server *server, const connection *c) {
+    size_t all = (size_t)server->options.memory;
+    return c == NULL || pushes(c) ? all / 4 * 3 : all;
 }
 
-/* Whether there is memory for the body of a header. One that is larger than all there may be comes alone. */
+static size_t memory_of(const bodhi_server *server) {
+    return server->memory + atomic_load(&server->backlog);
+}
+
+/* Whether more than its share is taken; NULL: a pusher's. */
+static bool is_crowded(const bodhi_server *server, const connection *c) {
+    return memory_of(server) >= share_of(server, c);
+}
+
+bool connections_wait(const bodhi_server *server) {
+    return server->n_stalled > 0 || is_crowded(server, NULL);
+}
+
+static void count_memory(bodhi_server *server, connection *c) {
+    size_t now = (c->in.body == NULL ? 0 : c->in.size) + c->out.capacity;
+    server->memory += now - c->memory;
+    c->memory = now;
+}
+
+/* Whether there is memory for the body of a header. One that is larger than its share comes alone. */
 static bool has_room(const bodhi_server *server, const connection *c) {
-    size_t others = server->memory_in - c->memory_in + server->backlog;
-    return (c->in.size <= LIGHT && !(pushes(c) && is_crowded_in(server))) || others + c->in.size <= share_in(server) ||
-           (c->in.size > share_in(server) && others <= share_in(server) / 2);
+    size_t others = memory_of(server) - c->memory;
+    size_t share = share_of(server, c);
+    return others + c->in.size <= share || (c->in.size > share && others <= share / 2);
 }
 
 static void set_stalled(bodhi_server *server, connection *c, bool stalled) {
@@ -69,54 +68,36 @@ static void set_stalled(bodhi_server *server, connection *c, bool stalled) {
 
 /* --- Output ------------------------------------------------------------------------------------------------------ */
 
-static unsigned char *output_room(connection *c, size_t size) {
-    size_t needed = c->n_out + WIRE_HEADER + WIRE_ANSWER_HEAD + size + MAC_BYTES;
-    size_t wanted = needed <= c->out_capacity || needed >= OUTPUT_ENOUGH ? needed : 2 * needed + OUTPUT_STEP;
-    return ARRAY_FIT(c->out, c->out_capacity, wanted) ? c->out + c->n_out + WIRE_HEADER + WIRE_ANSWER_HEAD : NULL;
-}
-
-static void output_end(connection *c, wire_answer head, size_t size) {
-    unsigned char *header = c->out + c->n_out;
-    wire_part part = {.data = header + WIRE_HEADER, .size = sizeof head + size};
-    memcpy(header + WIRE_HEADER, &head, sizeof head);
-    if (c->mac.on) {
-        wire_header_of(header, WIRE_ANSWER, part.size, 0);
-    } else {
-        wire_header(header, WIRE_ANSWER, &part, 1);
+unsigned char *output_room(connection *c, size_t size) {
+    if (c->out.n_body == 0 && wire_room(&c->out, WIRE_ANSWER_HEAD) != NULL) {
+        c->out.n_body = WIRE_ANSWER_HEAD;
     }
-    c->n_out += WIRE_HEADER + part.size + wire_tag(&c->mac, header, &part, 1, header + WIRE_HEADER + part.size);
+    return wire_room(&c->out, size);
 }
 
-unsigned char *output_body(connection *c, size_t size) {
-    unsigned char *body = output_room(c, size);
-    if (body == NULL) {
-        (void)output_error(c, BODHI_ERROR_MEMORY, "out of memory");
+void output_add(connection *c, const void *data, size_t size) {
+    (void)output_room(c, size);
+    wire_add(&c->out, data, size);
+}
+
+static bool end_answer(connection *c, wire_answer head) {
+    c->moved = c->out.n == 0 ? now_ms() : c->moved; /* from now on it has time to take it */
+    if (output_room(c, 0) != NULL) {
+        memcpy(wire_body(&c->out), &head, sizeof head);
     }
-    return body;
+    return wire_end(&c->out, WIRE_ANSWER);
 }
 
-bool output_done(connection *c, enum wire_verb verb, size_t count, size_t size) {
-    output_end(c, (wire_answer){.verb = (uint16_t)verb, .count = (uint16_t)count}, size);
-    return true;
+bool output_end(connection *c, enum wire_verb verb, size_t count) {
+    return end_answer(c, (wire_answer){.verb = (uint16_t)verb, .count = (uint16_t)count}) ||
+           output_error(c, BODHI_ERROR_MEMORY, "out of memory");
 }
 
 bool output_error(connection *c, int status, const char *text) {
-    size_t size = strnlen(text, WIRE_MAX_TEXT);
-    unsigned char *body = output_room(c, size);
-    if (body != NULL) {
-        memcpy(body, text, size);
-        output_end(c, (wire_answer){.status = status, .verb = (uint16_t)c->in.verb}, size);
-    }
+    wire_forget(&c->out);
+    output_add(c, text, strnlen(text, WIRE_MAX_TEXT));
+    (void)end_answer(c, (wire_answer){.status = status, .verb = (uint16_t)c->in.verb});
     return false;
-}
-
-/* All output has gone, and its memory goes, too: many idle connections would hold what others wait for. */
-static void empty_output(connection *c) {
-    c->n_out = c->out_sent = 0;
-    c->out_deadline = 0;
-    free(c->out);
-    c->out = NULL;
-    c->out_capacity = 0;
 }
 
 static void close_descriptors(connection *c) {
@@ -131,7 +112,7 @@ static ssize_t send_some(connection *c) {
         struct cmsghdr header;
         char space[CMSG_SPACE(sizeof(int) * WIRE_MAX_SEGMENTS)];
     } control = {0};
-    struct iovec part = {.iov_base = c->out + c->out_sent, .iov_len = c->n_out - c->out_sent};
+    struct iovec part = {.iov_base = c->out.bytes + c->out_sent, .iov_len = c->out.n - c->out_sent};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
     bool with = c->n_descriptors > 0 && c->out_sent == c->descriptors_at;
     if (c->n_descriptors > 0 && !with) {
@@ -152,24 +133,23 @@ static ssize_t send_some(connection *c) {
     return sent;
 }
 
-bool connection_send(bodhi_server *server, connection *c) {
-    while (c->out_sent < c->n_out) {
+bool connection_send(connection *c) {
+    while (c->out_sent < c->out.n) {
         ssize_t sent = send_some(c);
         if (sent < 0 && errno == EINTR) {
             continue;
         }
         if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            c->out_deadline = c->out_deadline == 0 ? now_ms() + server->options.message_ms : c->out_deadline;
             return true;
         }
         if (sent <= 0) {
             return false;
         }
         c->out_sent += (size_t)sent;
-        c->out_deadline = 0;
-        c->last_byte = now_ms();
+        c->moved = now_ms();
     }
-    empty_output(c);
+    wire_empty(&c->out); /* its memory goes, too: many idle connections would hold what others wait for */
+    c->out_sent = 0;
     return true;
 }
 
@@ -185,49 +165,33 @@ void connection_drop(bodhi_server *server, connection *c) {
     c->fd = -1;
     close_descriptors(c);
     wire_free(&c->in);
-    free(c->out);
-    c->out = NULL;
-    c->out_capacity = 0;
+    wire_empty(&c->out);
     count_memory(server, c);
     set_stalled(server, c, false);
-    c->dropped = true;
-    server->n_dropped++;
+    server->on_drop(server, c);
 }
 
 /* Whether somebody else has to do something before more of it is read: the disk, or who has the memory. */
 static bool is_held_up(const bodhi_server *server, const connection *c) {
-    bool crowded = !c->reserved && !wire_amid(&c->in) && (pushes(c) ? is_crowded_in(server) : is_crowded_out(server));
-    return c->stalled || crowded || c->turn == TURN_WAITING ||
-           (pushes(c) && c->dataset != NULL && c->dataset->ingest != NULL && ingest_is_behind(c->dataset->ingest));
+    bool crowded = !c->reserved && !wire_amid(&c->in) && is_crowded(server, c);
+    return c->stalled || crowded || c->turn == TURN_WAITING;
 }
 
 /* Whether it is read: not if others have to do something first, or it has to take its answers. */
 static bool listens(const bodhi_server *server, const connection *c) {
-    bool full = c->n_out - c->out_sent >= OUTPUT_ENOUGH;
+    bool full = c->out.n - c->out_sent >= OUTPUT_ENOUGH;
     return !c->ending && !full && c->n_descriptors == 0 && !is_held_up(server, c);
 }
 
 /* Whether it holds memory and neither takes its answer nor gives the rest of its body. */
-static bool clogs(const bodhi_server *server, const connection *c, bool in, bool out, int64_t now) {
-    bool takes_nothing = out && c->out_sent < c->n_out;
-    bool gives_nothing = in && c->memory_in > 0 && wire_amid(&c->in) && !c->stalled && listens(server, c);
-    return c->fd >= 0 && (takes_nothing || gives_nothing) && now >= c->last_byte + CLOGGED_MS;
-}
-
-void connections_unclog(bodhi_server *server, int64_t now) {
-    bool in = server->n_stalled > 0 || is_crowded_in(server);
-    bool out = is_crowded_out(server);
-    for (int i = 0; i < server->n_slots; i++) {
-        if (clogs(server, &server->connections[i], in, out, now)) {
-            server->counters[COUNT_TIMED_OUT]++;
-            connection_drop(server, &server->connections[i]);
-        }
-    }
+static bool clogs(const bodhi_server *server, const connection *c, int64_t now) {
+    bool gives_nothing = c->memory > 0 && wire_amid(&c->in) && !c->stalled && listens(server, c);
+    return (c->out.n > 0 || gives_nothing) && now >= c->moved + CLOGGED_MS;
 }
 
 /* Ask epoll for what this connection waits for. */
 static void ask_events(const bodhi_server *server, connection *c) {
-    uint32_t events = (c->shut || listens(server, c) ? EPOLLIN : 0U) | (c->out_sent < c->n_out ? EPOLLOUT : 0U);
+    uint32_t events = (c->shut || listens(server, c) ? EPOLLIN : 0U) | (c->out.n > 0 ? EPOLLOUT : 0U);
     if (events != c->events) {
         /* The end of the other side is told of even if nothing is asked: then once, and not again and again. */
         struct epoll_event event = {.events = events == 0 ? EPOLLET : events, .data.u64 = connection_id(server, c)};
@@ -238,15 +202,15 @@ static void ask_events(const bodhi_server *server, connection *c) {
 }
 
 void connection_update(bodhi_server *server, connection *c) {
-    if (!connection_send(server, c)) {
+    if (!connection_send(c)) {
         connection_drop(server, c);
         return;
     }
-    if (c->ending && c->n_out == 0 && !c->shut) {
+    if (c->ending && c->out.n == 0 && !c->shut) {
         /* Closing with unread bytes would reset the connection and lose the error on its way. */
         (void)shutdown(c->fd, SHUT_WR);
         c->shut = true;
-        c->in_deadline = now_ms() + SHUT_MS;
+        c->begun = now_ms();
     }
     wire_release(&c->in);
     count_memory(server, c);
@@ -259,22 +223,13 @@ static bool is_same_caller(const caller *a, const caller *b) {
     return a->remote == b->remote && memcmp(a->id, b->id, sizeof a->id) == 0;
 }
 
-/* Close a connection that came and said nothing, so that its slot is free at once: it has neither turn nor dataset. */
-static connection *displace(bodhi_server *server, connection *c) {
-    connection_drop(server, c);
-    c->dropped = false;
-    server->n_dropped--;
-    server->counters[COUNT_TIMED_OUT]++;
-    return c;
-}
-
 /* The oldest silent connection of one caller or (NULL) of all, or the oldest reserved one; NULL: there is none. */
 static connection *oldest_silent(bodhi_server *server, const caller *from, bool reserved) {
     connection *oldest = NULL;
     for (int i = 0; i < server->n_slots; i++) {
         connection *c = &server->connections[i];
         if (c->fd >= 0 && c->reserved == reserved && (reserved || c->silent) &&
-            (from == NULL || is_same_caller(&c->from, from)) && (oldest == NULL || c->since < oldest->since)) {
+            (from == NULL || is_same_caller(&c->from, from)) && (oldest == NULL || c->begun < oldest->begun)) {
             oldest = c;
         }
     }
@@ -287,7 +242,7 @@ static connection *free_slot(bodhi_server *server, int first, int end) {
         if (i == server->n_slots) {
             server->connections[server->n_slots++].fd = -1;
         }
-        if (server->connections[i].fd < 0 && !server->connections[i].dropped) {
+        if (server->connections[i].fd < 0) {
             return &server->connections[i];
         }
     }
@@ -307,27 +262,24 @@ void connections_explain(const bodhi_server *server, char why[WIRE_MAX_TEXT]) {
                    server->options.max_connections);
 }
 
-/* A slot for a caller; NULL after the limit was told. */
+/* A slot for a caller, maybe that of a connection that came and said nothing; NULL after the limit was told. */
 static connection *find_slot(bodhi_server *server, unsigned rights, const caller *from, char why[WIRE_MAX_TEXT]) {
     int most = server->options.max_connections;
     int most_of_one = server->options.max_per_caller;
     bool owner = (rights & RIGHT_STOP) != 0;
-    connection *silent = NULL;
-    if (!owner && count_of(server, from) >= most_of_one) {
+    bool has_enough = !owner && count_of(server, from) >= most_of_one;
+    connections_explain(server, why);
+    if (has_enough) {
         (void)snprintf(why, WIRE_MAX_TEXT, "this %s has as many connections as one may have, %d of %d; " MORE,
                        from->remote ? "address" : "user", most_of_one, most);
-        silent = oldest_silent(server, from, false);
-        return silent == NULL ? NULL : displace(server, silent);
     }
-    connections_explain(server, why);
-    connection *slot = free_slot(server, RESERVED, RESERVED + most);
-    if (slot == NULL && (silent = oldest_silent(server, NULL, false)) != NULL) {
-        slot = displace(server, silent);
-    }
-    if (slot == NULL && owner) {
-        slot = free_slot(server, 0, RESERVED);
-        silent = oldest_silent(server, NULL, true);
-        slot = slot == NULL && silent != NULL ? displace(server, silent) : slot;
+    connection *slot = has_enough ? NULL : free_slot(server, RESERVED, RESERVED + most);
+    slot = slot == NULL ? oldest_silent(server, has_enough ? from : NULL, false) : slot;
+    slot = slot == NULL && owner ? free_slot(server, 0, RESERVED) : slot;
+    slot = slot == NULL && owner ? oldest_silent(server, NULL, true) : slot;
+    if (slot != NULL && slot->fd >= 0) {
+        server->counters[COUNT_TIMED_OUT]++;
+        connection_drop(server, slot);
     }
     return slot;
 }
@@ -335,11 +287,11 @@ static connection *find_slot(bodhi_server *server, unsigned rights, const caller
 void connection_refuse(bodhi_server *server, int fd, const uint8_t *session, int status, const char *text) {
     connection told = {.fd = fd};
     if (session != NULL) {
-        mac_begin(&told.mac, session, false);
+        mac_begin(&told.out.mac, session, false);
     }
     (void)output_error(&told, status, text);
-    (void)connection_send(server, &told);
-    free(told.out);
+    (void)connection_send(&told);
+    wire_empty(&told.out);
     io_drop(fd);
     server->counters[COUNT_REFUSED]++;
 }
@@ -352,21 +304,17 @@ void connection_add(bodhi_server *server, int fd, unsigned rights, const caller 
         return;
     }
     uint32_t serial = c->serial + 1;
-    int64_t now = now_ms();
-    bool reserved = c - server->connections < RESERVED;
     *c = (connection){.fd = fd,
                       .serial = serial < FIRST_SERIAL ? FIRST_SERIAL : serial,
                       .rights = rights,
                       .from = *from,
-                      .reserved = reserved,
+                      .reserved = c - server->connections < RESERVED,
                       .silent = true,
-                      .since = now,
-                      .last_byte = now,
+                      .begun = now_ms(),
                       .in = {.from_client = true, .asks = true},
-                      .in_deadline = now + (reserved ? RESERVED_MS : GREETING_MS),
                       .events = EPOLLIN};
     if (session != NULL) {
-        mac_begin(&c->mac, session, false);
+        mac_begin(&c->out.mac, session, false);
         mac_begin(&c->in.mac, session, true);
     }
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = connection_id(server, c)};
@@ -378,26 +326,44 @@ void connection_add(bodhi_server *server, int fd, unsigned rights, const caller 
     server->counters[COUNT_ADMITTED]++;
 }
 
-/* Whether frames that it has pushed are being written, and it says nothing meanwhile. */
-static bool awaits_disk(const connection *c) {
-    return pushes(c) && c->dataset != NULL && c->dataset->awaited > 0 && !wire_amid(&c->in);
+/* Whether it waits for us: for its turn, its answers or its frames to be written; it need not say anything then. */
+static bool waits_for_us(const bodhi_server *server, const connection *c) {
+    bool writes = pushes(c) && c->dataset != NULL && c->dataset->awaited > 0 && !wire_amid(&c->in);
+    return writes || c->turn != TURN_NONE || is_held_up(server, c);
 }
 
-bool connection_is_late(const bodhi_server *server, connection *c, int64_t now) {
-    int64_t later = now + server->options.message_ms;
-    if (!c->shut && c->in_deadline < later && (is_held_up(server, c) || c->turn != TURN_NONE || awaits_disk(c))) {
-        c->in_deadline = later; /* counted from when it is read again */
+/* How long it may take for what it does since c->begun. */
+static int64_t patience_of(const bodhi_server *server, const connection *c) {
+    if (c->shut) {
+        return SHUT_MS;
     }
-    return (c->in_deadline != 0 && now >= c->in_deadline) || (c->out_deadline != 0 && now >= c->out_deadline);
+    if (wire_amid(&c->in)) {
+        return server->options.message_ms + (int64_t)(c->in.size / 1000);
+    }
+    return !c->silent ? server->options.idle_ms : c->reserved ? RESERVED_MS : GREETING_MS;
+}
+
+/* Whether it is late with what it has to send or take. */
+static bool is_late(const bodhi_server *server, connection *c, int64_t now) {
+    if (!c->shut && waits_for_us(server, c)) {
+        c->begun = now; /* counted from when it is read again */
+    }
+    return now >= c->begun + patience_of(server, c) || (c->out.n > 0 && now >= c->moved + server->options.message_ms);
+}
+
+void connections_tick(bodhi_server *server) {
+    int64_t now = now_ms();
+    bool short_of_memory = connections_wait(server);
+    for (int i = 0; i < server->n_slots; i++) {
+        connection *c = &server->connections[i];
+        if (c->fd >= 0 && (is_late(server, c, now) || (short_of_memory && clogs(server, c, now)))) {
+            server->counters[COUNT_TIMED_OUT] += !c->shut;
+            connection_drop(server, c);
+        }
+    }
 }
 
 /* --- Receiving --------------------------------------------------------------------------------------------------- */
-
-static void begin_deadline(const bodhi_server *server, connection *c) {
-    int64_t patience =
-        wire_amid(&c->in) ? server->options.message_ms + (int64_t)(c->in.size / 1000) : server->options.idle_ms;
-    c->in_deadline = now_ms() + patience;
-}
 
 /* What the parser says of the bytes so far; false: the connection ends. */
 static bool parsed(bodhi_server *server, connection *c, enum wire_result result) {
@@ -409,7 +375,7 @@ static bool parsed(bodhi_server *server, connection *c, enum wire_result result)
         return output_error(c, result == WIRE_BAD_VERSION ? BODHI_ERROR_VERSION : BODHI_ERROR_PROTOCOL,
                             wire_explain(result));
     }
-    begin_deadline(server, c);
+    c->begun = c->moved;
     return server->on_message(server, c);
 }
 
@@ -419,7 +385,6 @@ static bool begin_body(bodhi_server *server, connection *c) {
     if (c->stalled) {
         return true;
     }
-    begin_deadline(server, c);
     bool goes_on = parsed(server, c, wire_begin(&c->in));
     count_memory(server, c);
     return goes_on;
@@ -427,15 +392,12 @@ static bool begin_body(bodhi_server *server, connection *c) {
 
 /* Bytes have come; false: the connection ends. */
 static bool received(bodhi_server *server, connection *c, size_t n) {
-    bool first = c->in.n_header == 0;
+    c->moved = now_ms();
+    c->begun = c->in.n_header == 0 ? c->moved : c->begun;
     enum wire_result result = wire_took(&c->in, n);
-    c->last_byte = now_ms();
     if (result == WIRE_BEGUN) {
         c->silent = false;
         return server->on_header(server, c) && begin_body(server, c);
-    }
-    if (result == WIRE_MORE && first) {
-        begin_deadline(server, c);
     }
     return parsed(server, c, result);
 }

@@ -20,7 +20,7 @@ void connection_event(bodhi_server *server, connection *c, uint32_t events);
 void connection_update(bodhi_server *server, connection *c);
 
 /* False: the connection is broken. */
-bool connection_send(bodhi_server *server, connection *c);
+bool connection_send(connection *c);
 
 /* Go on with a body that waited for memory, if there is some now. */
 void connection_resume(bodhi_server *server, connection *c);
@@ -28,26 +28,27 @@ void connection_resume(bodhi_server *server, connection *c);
 /* Whether some connection waits for memory. */
 bool connections_wait(const bodhi_server *server);
 
-/* Where memory is short: drop those that hold some of it and do not move. */
-void connections_unclog(bodhi_server *server, int64_t now);
+/* Drop those that are late with what they have to send or take, and where memory is short those that hold some of it
+ * and do not move. */
+void connections_tick(bodhi_server *server);
 
 /* Say that the server has as many connections as it may have. */
 void connections_explain(const bodhi_server *server, char why[WIRE_MAX_TEXT]);
 
-/* Close at once, without a word, and mark it: the loop ends its turn and lets go of its dataset. */
+/* Close at once, without a word. */
 void connection_drop(bodhi_server *server, connection *c);
-
-/* Whether it is late with what it has to send or take. */
-bool connection_is_late(const bodhi_server *server, connection *c, int64_t now);
 
 uint64_t connection_id(const bodhi_server *server, const connection *c);
 
-/* Room in the output for an answer's records and bytes, to be followed by output_done(). NULL: memory is out, as the
- * output then says if it can. */
-unsigned char *output_body(connection *c, size_t size);
+/* Room for so many bytes of the answer that is being made, for which c->out.n_body is to be raised. NULL: memory is
+ * out, as output_end() then tells. */
+unsigned char *output_room(connection *c, size_t size);
 
-/* The answer to a verb is complete, with so many records and bytes in all; always true. */
-bool output_done(connection *c, enum wire_verb verb, size_t count, size_t size);
+/* Add records or bytes to the answer. */
+void output_add(connection *c, const void *data, size_t size);
+
+/* The answer to a verb is complete, with so many records. False: memory is out. */
+bool output_end(connection *c, enum wire_verb verb, size_t count);
 
 /* Put an answer that says why there is none into the output; always false. */
 bool output_error(connection *c, int status, const char *text);

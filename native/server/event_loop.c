@@ -116,22 +116,13 @@ int bodhi_server_admit(bodhi_server *server, int fd, const uint8_t *session) {
 
 /* --- The loop ---------------------------------------------------------------------------------------------------- */
 
-/* Dropped connections end their turn and let go of their dataset. Returns whether there were any. */
-static bool reap(bodhi_server *server) {
-    bool any = server->n_dropped > 0;
-    for (int i = 0; i < server->n_slots && server->n_dropped > 0; i++) {
-        connection *c = &server->connections[i];
-        if (c->dropped) {
-            c->dropped = false;
-            server->n_dropped--;
-            turn_end(server, c);
-            if (c->dataset != NULL) {
-                datasets_release(server, c->dataset);
-                c->dataset = NULL;
-            }
-        }
+/* Dropped connections end their turn and let go of their dataset. */
+static void let_go(bodhi_server *server, connection *c) {
+    turn_end(server, c);
+    if (c->dataset != NULL) {
+        datasets_release(server, c->dataset);
+        c->dataset = NULL;
     }
-    return any;
 }
 
 /* Look at every deadline, and have batches acknowledged that are due. */
@@ -143,16 +134,9 @@ static void tick(bodhi_server *server) {
         }
     }
     turn_tick(server, now);
-    connections_unclog(server, now);
+    connections_tick(server);
     if (server->accept_paused) {
         set_accepting(server, true);
-    }
-    for (int i = 0; i < server->n_slots; i++) {
-        connection *c = &server->connections[i];
-        if (c->fd >= 0 && connection_is_late(server, c, now)) {
-            server->counters[COUNT_TIMED_OUT] += !c->shut;
-            connection_drop(server, c);
-        }
     }
 }
 
@@ -163,7 +147,7 @@ static void update_all(bodhi_server *server) {
         if (c->fd >= 0 && c->stalled) {
             connection_resume(server, c);
         }
-        if (c->fd >= 0 && (c->n_out > 0 || c->events == 0 || c->ending)) {
+        if (c->fd >= 0 && (c->out.n > 0 || c->events == 0 || c->ending)) {
             connection_update(server, c);
         }
     }
@@ -203,22 +187,17 @@ int bodhi_server_run(bodhi_server *server) {
         int64_t left = next_tick - now_ms();
         left = connections_wait(server) && left > CROWDED_MS ? CROWDED_MS : left;
         int n = bodhi_io.epoll_wait(server->epoll, events, N_EVENTS, left > 0 ? (int)left : 0);
-        datasets_count_backlog(server);
         if (n < 0 && errno != EINTR) {
             return bodhi_fail_system(errno, "epoll_wait", "server");
         }
         for (int i = 0; i < n; i++) {
             handle(server, &events[i]);
-            (void)reap(server);
         }
         if (now_ms() >= next_tick) {
             tick(server);
-            (void)reap(server);
             next_tick = now_ms() + TICK_MS;
         }
-        do {
-            update_all(server);
-        } while (reap(server));
+        update_all(server);
         if (drain(server->wake)) {
             return BODHI_OK;
         }
@@ -294,6 +273,7 @@ int bodhi_server_open(const char *directory, const bodhi_serve_options *options,
     opened->options = *options;
     opened->on_header = answer_header;
     opened->on_message = answer;
+    opened->on_drop = let_go;
     opened->epoll = opened->wake[0] = opened->wake[1] = opened->admitted[0] = opened->admitted[1] = -1;
     opened->ingested[0] = opened->ingested[1] = -1;
     choose_defaults(&opened->options);
@@ -337,11 +317,10 @@ static void close_connections(bodhi_server *server) {
         connection *c = &server->connections[i];
         c->turn = TURN_NONE; /* nobody's turn comes any more */
         if (c->fd >= 0) {
-            (void)connection_send(server, c);
+            (void)connection_send(c);
             connection_drop(server, c);
         }
     }
-    (void)reap(server);
 }
 
 static void close_descriptors(bodhi_server *server) {

@@ -2,7 +2,6 @@
 #include "server/ingest.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,9 +14,8 @@
 #include "write/writer.h"
 
 enum {
-    BACKLOG_BYTES = 64 << 20, /* as much as one pusher has in flight by default */
-    START_BYTES = 2 << 20,    /* the disk begins to write while more is received */
-    MAX_REFUSED = 64          /* the latest: a client that was told goes away */
+    START_BYTES = 2 << 20, /* the disk begins to write while more is received */
+    MAX_REFUSED = 64       /* the latest: a client that was told goes away */
 };
 
 typedef struct {
@@ -28,7 +26,7 @@ struct ingest {
     bodhi_dataset *dataset;
     int wake;
     pthread_t thread;
-    atomic_size_t backlog; /* bytes that wait */
+    atomic_size_t *backlog;
 
     pthread_mutex_t mutex; /* over these */
     pthread_cond_t given;
@@ -202,13 +200,6 @@ static size_t weight_of(const task *t) {
     return t->n + sizeof *t;
 }
 
-static void leave_backlog(ingest *in, size_t weight) {
-    size_t before = atomic_fetch_sub(&in->backlog, weight);
-    if (before >= BACKLOG_BYTES && before - weight < BACKLOG_BYTES) {
-        wake_loop(in);
-    }
-}
-
 static void run_task(ingest *in, task *t) {
     switch (t->verb) {
     case TASK_FRAME:
@@ -224,7 +215,7 @@ static void run_task(ingest *in, task *t) {
         in->append_failed = false;
         break;
     }
-    leave_backlog(in, weight_of(t));
+    (void)atomic_fetch_sub(in->backlog, weight_of(t));
     if (t->verb == TASK_FRAME) {
         put(&in->batch, t);
     } else {
@@ -257,13 +248,14 @@ static void *work(void *argument) {
 
 /* --- The loop's side --------------------------------------------------------------------------------------------- */
 
-ingest *ingest_start(bodhi_dataset *dataset, int wake) {
+ingest *ingest_start(bodhi_dataset *dataset, int wake, atomic_size_t *backlog) {
     ingest *in = calloc(1, sizeof *in);
     if (in == NULL) {
         return NULL;
     }
     in->dataset = dataset;
     in->wake = wake;
+    in->backlog = backlog;
     pthread_mutex_init(&in->mutex, NULL);
     pthread_cond_init(&in->given, NULL);
     if (!thread_start(&in->thread, work, in)) {
@@ -284,19 +276,11 @@ task *task_new(enum task_verb verb, uint64_t client, bool durable) {
 }
 
 void ingest_submit(ingest *in, task *t) {
-    (void)atomic_fetch_add(&in->backlog, weight_of(t));
+    (void)atomic_fetch_add(in->backlog, weight_of(t));
     pthread_mutex_lock(&in->mutex);
     put(&in->todo, t);
     pthread_cond_signal(&in->given);
     pthread_mutex_unlock(&in->mutex);
-}
-
-bool ingest_is_behind(ingest *in) {
-    return atomic_load(&in->backlog) >= BACKLOG_BYTES;
-}
-
-size_t ingest_backlog(ingest *in) {
-    return atomic_load(&in->backlog);
 }
 
 task *ingest_take_done(ingest *in) {

@@ -2,6 +2,8 @@
 #ifndef BODHI_INGEST_H
 #define BODHI_INGEST_H
 
+#include <stdatomic.h>
+
 #include "bodhi.h"
 #include "net/wire.h"
 
@@ -28,19 +30,13 @@ typedef struct task {
     struct task *batch;  /* FLUSH: its frames */
 } task;
 
-/* `wake` gets a byte when a task is done or the backlog has become small. NULL: no memory, or no thread. */
-ingest *ingest_start(bodhi_dataset *dataset, int wake);
+/* `wake` gets a byte when a task is done; `backlog` counts the bytes that wait. NULL: no memory, or no thread. */
+ingest *ingest_start(bodhi_dataset *dataset, int wake, atomic_size_t *backlog);
 
 /* A task of this verb to be filled in and given; NULL: memory is out. */
 task *task_new(enum task_verb verb, uint64_t client, bool durable);
 
 void ingest_submit(ingest *in, task *t);
-
-/* Whether so much waits to be written that no more should be received. */
-bool ingest_is_behind(ingest *in);
-
-/* Bytes of memory of what waits. */
-size_t ingest_backlog(ingest *in);
 
 /* What came back since, in order, linked by `next`; each to be freed. */
 task *ingest_take_done(ingest *in);

@@ -110,13 +110,6 @@ void datasets_close_all(bodhi_server *server) {
     }
 }
 
-void datasets_count_backlog(bodhi_server *server) {
-    server->backlog = 0;
-    for (open_dataset *d = server->datasets; d != NULL; d = d->next) {
-        server->backlog += d->ingest == NULL ? 0 : ingest_backlog(d->ingest);
-    }
-}
-
 /* --- Writing ----------------------------------------------------------------------------------------------------- */
 
 void datasets_submit(open_dataset *d, task *t) {

@@ -39,29 +39,25 @@ typedef struct {
 } extent;
 
 typedef struct {
-    int fd;       /* -1: closed */
-    bool dropped; /* closed, and to be reaped by the loop before the slot is free */
+    int fd; /* -1: closed */
     uint32_t serial;
     unsigned rights;
     caller from;
-    bool reserved;     /* beside the connections that there may be, for the owner's STATUS and STOP alone */
-    bool silent;       /* no whole header has come */
-    bool stalled;      /* its body waits for memory */
-    int64_t since;     /* ms: when it came */
-    int64_t last_byte; /* when bytes last came or went */
-    size_t memory_in;  /* bytes, as they are counted in the server's */
-    size_t memory_out;
-    wire_parser in;
-    mac_stream mac; /* of our messages; not on: a client of this machine */
-    unsigned char *out;
-    size_t n_out, out_sent, out_capacity;
+    bool reserved;  /* beside the connections that there may be, for the owner's STATUS and STOP alone */
+    bool silent;    /* no whole header has come */
+    bool stalled;   /* its body waits for memory */
+    int64_t begun;  /* ms: when it came, or a message began or ended, or our side was shut */
+    int64_t moved;  /* ms: when bytes last came or went, or output began to wait */
+    size_t memory;  /* bytes, as they are counted in the server's */
+    wire_parser in; /* without a MAC: a client of this machine */
+    wire_output out;
+    size_t out_sent;                    /* bytes of it */
     int descriptors[WIRE_MAX_SEGMENTS]; /* to go with the byte at descriptors_at */
     int n_descriptors;
     size_t descriptors_at;
-    int64_t in_deadline, out_deadline; /* ms; 0: none */
-    bool ending;                       /* nothing more is read; closed when the output has gone */
-    bool shut;                         /* our side is shut; we wait for the other's end */
-    uint32_t events;                   /* asked of epoll */
+    bool ending;     /* nothing more is read; closed when the output has gone */
+    bool shut;       /* our side is shut; we wait for the other's end */
+    uint32_t events; /* asked of epoll */
 
     open_dataset *dataset; /* NULL before OPEN */
     uint32_t flags;
@@ -78,6 +74,7 @@ struct bodhi_server {
     bodhi_serve_options options;
     bool (*on_header)(bodhi_server *server, connection *c); /* false: the connection is of no more use */
     bool (*on_message)(bodhi_server *server, connection *c);
+    void (*on_drop)(bodhi_server *server, connection *c);
     uint32_t *allowed;
     bodhi_store *store;
     bodhi_store *looked_at; /* the same, for looking at datasets that are not used thereby */
@@ -85,11 +82,10 @@ struct bodhi_server {
     int epoll, wake[2], admitted[2], ingested[2];
     bool accept_paused; /* no descriptor was left to accept a connection with; tried again at the next tick */
     connection *connections;
-    int n_slots; /* as many as were ever taken, the reserved ones first */
-    int n_dropped;
-    size_t memory_in, memory_out; /* bytes of all connections: what comes, what goes */
-    size_t backlog;               /* bytes that wait to be written */
-    int n_stalled;                /* connections whose bodies wait for memory */
+    int n_slots;           /* as many as were ever taken, the reserved ones first */
+    size_t memory;         /* bytes of all connections */
+    atomic_size_t backlog; /* bytes that wait to be written */
+    int n_stalled;         /* connections whose bodies wait for memory */
     open_dataset *datasets;
     int n_reading; /* connections whose turn it is */
     int64_t reading_deadline;
@@ -107,9 +103,6 @@ void datasets_close_all(bodhi_server *server);
 
 /* Close the datasets that nobody uses, but some. */
 void datasets_close_idle(bodhi_server *server);
-
-/* Count the bytes that wait to be written. */
-void datasets_count_backlog(bodhi_server *server);
 
 /* Give a task to the dataset's ingest, which there is. */
 void datasets_submit(open_dataset *d, task *t);
@@ -144,7 +137,8 @@ void turn_tick(bodhi_server *server, int64_t now);
 /* The question that a connection has sent; its name is behind it. */
 wire_question question_of(const connection *c);
 
-/* Put the places of frames into a connection's output, with descriptors of their segments. False after an error. */
+/* Put the places of frames into a connection's output, with descriptors of their segments, up to the first for whose
+ * segment there is no room. False after an error. */
 bool send_places(bodhi_server *server, connection *c, const int64_t *numbers, size_t n);
 
 /* Put bytes of segments into a connection's output. False after an error. */

@@ -302,8 +302,7 @@ static int send_bytes(bodhi_pusher *p, server *s, const unsigned char *bytes, si
 
 static void send_frame(bodhi_pusher *p, server *s) {
     slot *each = s->out;
-    const wire_part body = {each->message + WIRE_HEADER, each->size - WIRE_HEADER};
-    size_t size = each->size + wire_tag(&s->link.mac, each->message, &body, 1, each->message + each->size);
+    size_t size = wire_seal(&s->link.out.mac, each->message, each->size);
     int status = BODHI_OK;
     for (size_t at = 0; at < size && status == BODHI_OK; at += CHUNK) {
         size_t n = size - at < CHUNK ? size - at : CHUNK;
@@ -324,7 +323,7 @@ static void send_frame(bodhi_pusher *p, server *s) {
 static void send_flush(bodhi_pusher *p, server *s) {
     unsigned char message[WIRE_HEADER + MAC_BYTES];
     wire_header(message, WIRE_FLUSH, NULL, 0);
-    size_t size = WIRE_HEADER + wire_tag(&s->link.mac, message, NULL, 0, message + WIRE_HEADER);
+    size_t size = wire_seal(&s->link.out.mac, message, WIRE_HEADER);
     s->flush_due = s->flush_due && s->out != NULL;
     s->unasked = 0;
     s->asked_at = s->asked_at == 0 ? now_ms() : s->asked_at;

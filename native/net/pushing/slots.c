@@ -75,8 +75,7 @@ slot *slots_make(const bodhi_frame *frame) {
             at += n_atoms * row[i];
         }
     }
-    wire_part part = {body, size};
-    wire_header(s->message, WIRE_FRAME, &part, 1);
+    wire_header(s->message, WIRE_FRAME, body, size);
     s->number = (uint64_t)frame->number;
     s->size = WIRE_HEADER + size;
     s->again = false;

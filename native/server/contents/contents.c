@@ -26,25 +26,25 @@ wire_question question_of(const connection *c) {
 
 /* --- Places ------------------------------------------------------------------------------------------------------ */
 
-/* The ordinal of the place's segment, opened if `descriptors` is not NULL; -1: it cannot be, or there is no room. */
-static int descriptor_of(const bodhi_dataset *dataset, const wire_place *at, uint64_t *segments, int *descriptors,
-                         int *n_descriptors) {
-    for (int i = *n_descriptors; i-- > 0;) {
+/* The ordinal of the place's segment among those of the answer, to go along as a descriptor if the client is of this
+ * machine; -1: it cannot be opened, or there is no room. */
+static int descriptor_of(connection *c, const wire_place *at, uint64_t *segments, int *n_segments) {
+    for (int i = *n_segments; i-- > 0;) {
         if (segments[i] == at->segment) {
             return i;
         }
     }
     const bodhi_place place_in = {.segment = at->segment, .kind = at->kind};
-    bool room = *n_descriptors < WIRE_MAX_SEGMENTS;
-    int fd = !room ? -1 : descriptors == NULL ? 0 : dataset_share_segment(dataset, &place_in);
+    bool room = *n_segments < WIRE_MAX_SEGMENTS;
+    int fd = !room ? -1 : c->from.remote ? 0 : dataset_share_segment(c->dataset->dataset, &place_in);
     if (fd < 0) {
         return -1;
     }
-    segments[*n_descriptors] = at->segment;
-    if (descriptors != NULL) {
-        descriptors[*n_descriptors] = fd;
+    if (!c->from.remote) {
+        c->descriptors[c->n_descriptors++] = fd;
     }
-    return (*n_descriptors)++;
+    segments[*n_segments] = at->segment;
+    return (*n_segments)++;
 }
 
 static wire_place place_of(bodhi_dataset *dataset, int64_t number) {
@@ -60,44 +60,28 @@ static wire_place place_of(bodhi_dataset *dataset, int64_t number) {
                                    .head = copy.head};
 }
 
-/* Where the frames lie, up to the first whose segment has no room among the descriptors; returns how many these are. */
-static size_t find_places(bodhi_dataset *dataset, const int64_t *numbers, size_t n, wire_place *places,
-                          int *descriptors, int *n_descriptors) {
+/* Where the frames lie, up to the first whose segment has no room among the descriptors. */
+bool send_places(bodhi_server *server, connection *c, const int64_t *numbers, size_t n) {
+    bodhi_dataset *dataset = c->dataset->dataset;
     uint64_t segments[WIRE_MAX_SEGMENTS];
-    bool room = true;
-    size_t found = 0;
-    *n_descriptors = 0;
+    int n_segments = 0;
+    size_t count = 0;
+    c->descriptors_at = c->out.n;
     pthread_mutex_lock(&dataset->mutex);
-    for (size_t i = 0; i < n && room; i++) {
-        places[i] = place_of(dataset, numbers[i]);
-        if (places[i].length > 0) {
-            places[i].descriptor = descriptor_of(dataset, &places[i], segments, descriptors, n_descriptors);
+    for (; count < n; count++) {
+        wire_place at = place_of(dataset, numbers[count]);
+        if (at.length > 0) {
+            at.descriptor = descriptor_of(c, &at, segments, &n_segments);
         }
-        room = places[i].descriptor >= 0 || places[i].length == 0 || *n_descriptors < WIRE_MAX_SEGMENTS;
-        found += room;
+        if (at.descriptor < 0 && at.length > 0 && n_segments == WIRE_MAX_SEGMENTS) {
+            break;
+        }
+        output_add(c, &at, sizeof at);
     }
     pthread_mutex_unlock(&dataset->mutex);
-    return found;
-}
-
-bool send_places(bodhi_server *server, connection *c, const int64_t *numbers, size_t n) {
-    wire_place *places = malloc(n * sizeof *places);
-    size_t at = c->n_out;
-    unsigned char *body = places == NULL ? NULL : output_body(c, n * WIRE_PLACE_BYTES);
-    if (body == NULL) {
-        free(places);
-        return false;
-    }
-    int counted = 0;
-    size_t found = c->from.remote
-                       ? find_places(c->dataset->dataset, numbers, n, places, NULL, &counted)
-                       : find_places(c->dataset->dataset, numbers, n, places, c->descriptors, &c->n_descriptors);
-    c->descriptors_at = at;
-    memcpy(body, places, found * sizeof *places);
-    free(places);
     server->counters[COUNT_READS]++;
-    server->counters[COUNT_PLACES] += found;
-    return output_done(c, WIRE_READ, found, found * WIRE_PLACE_BYTES);
+    server->counters[COUNT_PLACES] += count;
+    return output_end(c, WIRE_READ, count);
 }
 
 /* --- Bytes ------------------------------------------------------------------------------------------------------- */
@@ -114,26 +98,31 @@ static void let_go_of(held_segment *held) {
 }
 
 /* Read an extent; returns how many bytes there are of it, or WIRE_GONE. */
-static uint32_t read_asked(const bodhi_dataset *dataset, const wire_extent *asked, held_segment *held,
-                           unsigned char *out) {
-    if (held->fd < 0 || held->of.segment != asked->segment || held->of.kind != asked->kind) {
-        const bodhi_place place_in = {.segment = asked->segment, .kind = (int32_t)asked->kind};
+static uint32_t read_extent(const bodhi_dataset *dataset, const wire_extent *part, held_segment *held,
+                            unsigned char *out) {
+    if (held->fd < 0 || held->of.segment != part->segment || held->of.kind != part->kind) {
+        const bodhi_place place_in = {.segment = part->segment, .kind = (int32_t)part->kind};
         let_go_of(held);
         held->fd = dataset_share_segment(dataset, &place_in);
-        held->of = *asked;
+        held->of = *part;
     }
-    ssize_t got = held->fd < 0 ? -1 : io_read(held->fd, out, asked->size, asked->offset, READ_ANY);
+    ssize_t got = held->fd < 0 ? -1 : io_read(held->fd, out, part->size, part->offset, READ_ANY);
     return got < 0 ? WIRE_GONE : (uint32_t)got;
 }
 
-/* The extents of a TAKE; false if one is out of range, or all are too much. */
-static bool parse_extents(const connection *c, wire_extent *extents, size_t n, size_t *total) {
+static wire_extent extent_at(const connection *c, size_t i) {
+    wire_extent at;
+    memcpy(&at, c->in.body + i * sizeof at, sizeof at);
+    return at;
+}
+
+/* Whether the extents of a TAKE are such and no more bytes than it may ask for, *total. */
+static bool check_extents(const connection *c, size_t n, size_t *total) {
     *total = 0;
     for (size_t i = 0; i < n; i++) {
-        memcpy(&extents[i], c->in.body + i * sizeof *extents, sizeof *extents);
-        *total += extents[i].size;
-        if (extents[i].size > WIRE_MAX_TAKEN || *total > WIRE_MAX_TAKEN || extents[i].offset > INT64_MAX ||
-            extents[i].kind > BODHI_ALIEN) {
+        const wire_extent at = extent_at(c, i);
+        *total += at.size;
+        if (at.size > WIRE_MAX_TAKEN || *total > WIRE_MAX_TAKEN || at.offset > INT64_MAX || at.kind > BODHI_ALIEN) {
             return false;
         }
     }
@@ -141,27 +130,25 @@ static bool parse_extents(const connection *c, wire_extent *extents, size_t n, s
 }
 
 bool answer_take(bodhi_server *server, connection *c) {
-    wire_extent extents[WIRE_MAX_EXTENTS];
     size_t n = c->in.size / WIRE_EXTENT_BYTES;
     size_t total;
-    if (!parse_extents(c, extents, n, &total)) {
+    if (!check_extents(c, n, &total)) {
         return output_error(c, BODHI_ERROR_ARGUMENT,
                             "an extent is out of range, or they are more than a message takes");
     }
-    unsigned char *body = output_body(c, 4 * n + total);
-    if (body == NULL) {
-        return false;
-    }
     held_segment held = {.fd = -1};
     size_t at = 4 * n;
-    for (size_t i = 0; i < n; i++) {
-        uint32_t got = read_asked(c->dataset->dataset, &extents[i], &held, body + at);
+    unsigned char *body = output_room(c, at + total);
+    for (size_t i = 0; body != NULL && i < n; i++) {
+        const wire_extent part = extent_at(c, i);
+        uint32_t got = read_extent(c->dataset->dataset, &part, &held, body + at);
         put32(body + 4 * i, got);
         at += got == WIRE_GONE ? 0 : got;
     }
     let_go_of(&held);
+    c->out.n_body += at;
     server->counters[COUNT_TAKEN_BYTES] += at - 4 * n;
-    return output_done(c, WIRE_TAKE, n, at);
+    return output_end(c, WIRE_TAKE, n);
 }
 
 /* --- Attachments ------------------------------------------------------------------------------------------------- */
@@ -207,9 +194,9 @@ bool answer_attachment(connection *c) {
     if (asked.first > INT64_MAX || !attachment_name(c->in.body + sizeof asked, c->in.size - sizeof asked, file)) {
         return output_error(c, BODHI_ERROR_ARGUMENT, "no attachment may have this name");
     }
-    unsigned char *body = output_body(c, 16 + PART_BYTES);
+    unsigned char *body = output_room(c, 16 + PART_BYTES);
     if (body == NULL) {
-        return false;
+        return output_end(c, WIRE_FETCH, 1);
     }
     int fd = io_open(c->dataset->dataset->fd, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
     ssize_t got = read_attachment(fd, asked.first, body + 16, &size, &which);
@@ -220,7 +207,8 @@ bool answer_attachment(connection *c) {
     }
     put64(body, size);
     put64(body + 8, which);
-    return output_done(c, WIRE_FETCH, 1, 16 + (got < 0 ? 0 : (size_t)got));
+    c->out.n_body += 16 + (got < 0 ? 0 : (size_t)got);
+    return output_end(c, WIRE_FETCH, 1);
 }
 
 /* --- Numbers ----------------------------------------------------------------------------------------------------- */
@@ -230,19 +218,11 @@ bool answer_runs(connection *c) {
     int64_t last = asked.last > INT64_MAX ? INT64_MAX : (int64_t)asked.last;
     bodhi_run *runs = malloc(WIRE_MAX_RUNS * sizeof *runs);
     int64_t n = 0;
-    if (runs == NULL) {
-        return output_error(c, BODHI_ERROR_MEMORY, "out of memory");
-    }
-    int status =
-        bodhi_dataset_runs(c->dataset->dataset, (int)asked.kind, (int64_t)asked.first, last, runs, WIRE_MAX_RUNS, &n);
+    int status = runs == NULL ? bodhi_fail_memory()
+                              : bodhi_dataset_runs(c->dataset->dataset, (int)asked.kind, (int64_t)asked.first, last,
+                                                   runs, WIRE_MAX_RUNS, &n);
     size_t count = n < 0 ? WIRE_MAX_RUNS : (size_t)n;
-    unsigned char *body = status == BODHI_OK ? output_body(c, count * sizeof *runs) : NULL;
-    if (body != NULL) {
-        memcpy(body, runs, count * sizeof *runs);
-    }
+    output_add(c, runs, status == BODHI_OK ? count * sizeof *runs : 0);
     free(runs);
-    if (status != BODHI_OK) {
-        return output_error(c, status, bodhi_message());
-    }
-    return body != NULL && output_done(c, WIRE_RUNS, count, count * sizeof *runs);
+    return status == BODHI_OK ? output_end(c, WIRE_RUNS, count) : output_error(c, status, bodhi_message());
 }

@@ -6,12 +6,10 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/io.h"
-#include "base/memory.h"
 #include "base/status.h"
 #include "server/connection.h"
 #include "store/dataset.h"
@@ -52,81 +50,67 @@ static bool next_directory(int store, const char *prefix, const char *after, cha
 
 /* --- One dataset ------------------------------------------------------------------------------------------------- */
 
-/* What is written of one, growing; memory that cannot be had ends it. */
-typedef struct {
-    unsigned char *bytes;
-    size_t n, capacity;
-    bool failed;
-} text;
-
-static void append(text *t, const void *data, size_t size) {
-    t->failed = t->failed || !ARRAY_GROW(t->bytes, t->capacity, t->n + size);
-    if (!t->failed && size > 0) {
-        memcpy(t->bytes + t->n, data, size);
-        t->n += size;
-    }
-}
-
-/* Append a file of the dataset if it has no more bytes than `most`; returns how many, or TOO_LONG: to be fetched. */
-static uint32_t append_file(text *t, const bodhi_dataset *dataset, const char *file, size_t most) {
+/* Add a file of the dataset if it has no more bytes than `most`; returns how many, or TOO_LONG: to be fetched. */
+static uint32_t add_file(connection *c, const bodhi_dataset *dataset, const char *file, size_t most) {
     int fd = io_open(dataset->fd, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
-    unsigned char *content = fd < 0 ? NULL : malloc(most + 1);
-    ssize_t got = content == NULL ? 0 : io_read(fd, content, most + 1, 0, READ_ANY);
+    unsigned char *content = output_room(c, most + 1);
+    ssize_t got = fd < 0 || content == NULL ? 0 : io_read(fd, content, most + 1, 0, READ_ANY);
     bool fits = got <= (ssize_t)most;
     size_t size = got < 0 || !fits ? 0 : (size_t)got;
-    append(t, content, size);
-    free(content);
+    c->out.n_body += size;
     io_drop(fd);
     return fits ? (uint32_t)size : TOO_LONG;
 }
 
-/* Append the frames of one kind as runs; returns how many, or -1 where they are too many, or lie in none. */
-static int32_t append_runs(text *t, bodhi_dataset *dataset, int kind) {
+/* Add the frames of one kind as runs; returns how many, or -1 where they are too many, or lie in none. */
+static int32_t add_runs(connection *c, bodhi_dataset *dataset, int kind) {
     bodhi_run runs[MOST_ROWS];
     int64_t count = 0;
     if (bodhi_dataset_runs(dataset, kind, 0, INT64_MAX, runs, MOST_ROWS, &count) != BODHI_OK) {
         return -1;
     }
-    append(t, runs, count < 0 ? 0 : (size_t)count * sizeof *runs);
+    output_add(c, runs, count < 0 ? 0 : (size_t)count * sizeof *runs);
     return (int32_t)count;
 }
 
-static void describe(text *t, bodhi_dataset *dataset) {
-    bodhi_facts facts = {0};
+/* Add a dataset to the answer, unless it has just gone. */
+static void describe(connection *c, bodhi_dataset *dataset) {
+    bodhi_facts facts;
     unsigned char head[WIRE_DATASET_HEAD] = {0};
-    size_t at = t->n;
-    t->failed = t->failed || bodhi_dataset_query(dataset, &facts) != BODHI_OK;
-    append(t, head, sizeof head);
-    append(t, dataset->directory, NAME);
-    append(t, dataset->name, strlen(dataset->name));
-    append(t, dataset->generation, dataset->generation_bytes);
+    if (bodhi_dataset_query(dataset, &facts) != BODHI_OK) {
+        return;
+    }
+    size_t at = c->out.n_body;
+    output_add(c, head, sizeof head);
+    output_add(c, dataset->directory, NAME);
+    output_add(c, dataset->name, strlen(dataset->name));
+    output_add(c, dataset->generation, dataset->generation_bytes);
     put32(head, (uint32_t)strlen(dataset->name));
     put32(head + 4, (uint32_t)dataset->generation_bytes);
-    put32(head + 8, append_file(t, dataset, "x-origin.json", MOST_STAMP));
-    put32(head + 12, append_file(t, dataset, "x-author", MOST_NOTE));
-    put32(head + 16, append_file(t, dataset, "x-copies", MOST_NOTE));
-    put32(head + 20, (uint32_t)append_runs(t, dataset, BODHI_NATIVE));
-    put32(head + 24, (uint32_t)append_runs(t, dataset, BODHI_ALIEN));
+    put32(head + 8, add_file(c, dataset, "x-origin.json", MOST_STAMP));
+    put32(head + 12, add_file(c, dataset, "x-author", MOST_NOTE));
+    put32(head + 16, add_file(c, dataset, "x-copies", MOST_NOTE));
+    put32(head + 20, (uint32_t)add_runs(c, dataset, BODHI_NATIVE));
+    put32(head + 24, (uint32_t)add_runs(c, dataset, BODHI_ALIEN));
     put64(head + 32, (uint64_t)facts.native);
     put64(head + 40, (uint64_t)facts.alien);
     put64(head + 48, (uint64_t)facts.bytes);
     put64(head + 56, (uint64_t)facts.last_used);
-    if (!t->failed) {
-        memcpy(t->bytes + at, head, sizeof head);
+    if (!c->out.failed) {
+        memcpy(wire_body(&c->out) + at, head, sizeof head);
     }
 }
 
-/* Describe the dataset in a directory of the store, unless it has just gone. */
-static void describe_directory(bodhi_server *server, text *t, const char *directory) {
+static void describe_directory(bodhi_server *server, connection *c, const char *directory) {
     bodhi_dataset *opened = NULL;
     for (open_dataset *d = server->datasets; d != NULL; d = d->next) {
         if (strcmp(d->dataset->directory, directory) == 0 && dataset_keep_up(d->dataset) == BODHI_OK) {
-            describe(t, d->dataset);
+            describe(c, d->dataset);
             return;
         }
     }
     if (bodhi_dataset_open_directory(server->looked_at, directory, &opened) == BODHI_OK) {
-        describe(t, opened);
+        describe(c, opened);
         bodhi_dataset_close(opened);
     }
 }
@@ -137,35 +121,28 @@ static void describe_directory(bodhi_server *server, text *t, const char *direct
 bool answer_survey(bodhi_server *server, connection *c) {
     char after[DIRECTORY_NAME] = "";
     char prefix[DIRECTORY_NAME] = "";
-    const wire_question asked = question_of(c);
-    if (asked.first != 0 || asked.last != 0) {
-        (void)snprintf(after, sizeof after, "%016" PRIx64 "-%016" PRIx64, asked.first, asked.last);
+    char next[DIRECTORY_NAME];
+    const wire_question question = question_of(c);
+    if (question.first != 0 || question.last != 0) {
+        (void)snprintf(after, sizeof after, "%016" PRIx64 "-%016" PRIx64, question.first, question.last);
     }
-    if (c->in.size > sizeof asked) {
-        uint64_t hash = hash_bytes(c->in.body + sizeof asked, c->in.size - sizeof asked);
+    if (c->in.size > sizeof question) {
+        uint64_t hash = hash_bytes(c->in.body + sizeof question, c->in.size - sizeof question);
         (void)snprintf(prefix, sizeof prefix, "%016" PRIx64 "-", hash);
     }
-    text told = {0};
+    (void)output_room(c, 0);
+    size_t fits = c->out.n_body;
     size_t n = 0;
-    char next[DIRECTORY_NAME];
-    size_t fits = 0;
     int64_t until = now_ms() + SURVEY_MS;
-    while (!told.failed && (fits == 0 || now_ms() < until) && next_directory(server->store->fd, prefix, after, next)) {
-        describe_directory(server, &told, next);
-        if (told.n > WIRE_MAX_PART) {
+    while (!c->out.failed && (n == 0 || now_ms() < until) && next_directory(server->store->fd, prefix, after, next)) {
+        describe_directory(server, c, next);
+        if (c->out.n_body > WIRE_MAX_PART) {
             break;
         }
-        n += told.n > fits;
-        fits = told.n;
+        n += c->out.n_body > fits;
+        fits = c->out.n_body;
         memcpy(after, next, sizeof after);
     }
-    unsigned char *body = told.failed ? NULL : output_body(c, fits);
-    if (body != NULL && fits > 0) {
-        memcpy(body, told.bytes, fits);
-    }
-    free(told.bytes);
-    if (told.failed) {
-        return output_error(c, BODHI_ERROR_MEMORY, "out of memory");
-    }
-    return body != NULL && output_done(c, WIRE_SURVEY, n, fits);
+    c->out.n_body = fits;
+    return output_end(c, WIRE_SURVEY, n);
 }

@@ -14,8 +14,7 @@ typedef struct {
     int fd;
     enum way way;
     wire_parser in;
-    mac_stream mac;
-    unsigned char *body; /* of an answer, behind its header and head */
+    wire_output out;
     int requests;
 } server;
 
@@ -23,53 +22,47 @@ static unsigned char byte_at(uint64_t of, uint64_t offset) {
     return (unsigned char)((offset * 2654435761U >> 13) + of);
 }
 
-/* Bytes of the body of an answer. */
-static size_t answer_to(server *s, size_t n) {
+/* Make an answer. */
+static void answer_to(server *s, size_t n) {
+    const wire_answer head = {.verb = WIRE_TAKE, .count = (uint16_t)n};
+    wire_add(&s->out, &head, sizeof head);
+    unsigned char *body = wire_room(&s->out, WIRE_MAX_TAKEN);
+    CHECK(body != NULL);
     size_t at = 4 * n;
     for (size_t i = 0; i < n; i++) {
         wire_extent asked;
         memcpy(&asked, s->in.body + i * sizeof asked, sizeof asked);
         uint64_t end = asked.offset + asked.size < END ? asked.offset + asked.size : END;
-        put32(s->body + 4 * i, asked.segment == GONE ? WIRE_GONE : (uint32_t)(end - asked.offset));
+        put32(body + 4 * i, asked.segment == GONE ? WIRE_GONE : (uint32_t)(end - asked.offset));
         for (uint64_t k = asked.offset; asked.segment != GONE && k < end; k++) {
-            s->body[at++] = byte_at(asked.segment, k);
+            body[at++] = byte_at(asked.segment, k);
         }
     }
     if (s->way == LIES && n > 1) {
-        put32(s->body, get32(s->body) - 1);
-        put32(s->body + 4, get32(s->body + 4) + 1);
+        put32(body, get32(body) - 1);
+        put32(body + 4, get32(body + 4) + 1);
     }
-    return s->way == ONE_MORE ? at + 1 : at;
+    s->out.n_body += s->way == ONE_MORE ? at + 1 : at;
+    CHECK(wire_end(&s->out, WIRE_ANSWER));
 }
 
-static void send_all(int fd, const unsigned char *data, size_t size) {
-    while (size > 0) {
-        ssize_t sent = send(fd, data, size, MSG_NOSIGNAL);
-        if (sent <= 0) {
-            return; /* who asked has gone */
-        }
-        data += sent;
-        size -= (size_t)sent;
+/* Send what was made; who asked may have gone. */
+static void send_all(server *s) {
+    ssize_t sent = 1;
+    for (size_t at = 0; at < s->out.n && sent > 0; at += sent > 0 ? (size_t)sent : 0) {
+        sent = send(s->fd, s->out.bytes + at, s->out.n - at, MSG_NOSIGNAL);
     }
+    wire_empty(&s->out);
 }
 
 static void *serve(void *argument) {
     server *s = argument;
-    unsigned char header[WIRE_HEADER];
-    unsigned char tag[MAC_BYTES];
     while (receive_message(s->fd, &s->in)) {
         CHECK(s->in.verb == WIRE_TAKE);
         s->requests++;
-        size_t size = answer_to(s, s->in.size / WIRE_EXTENT_BYTES);
-        const wire_answer head = {.verb = WIRE_TAKE, .count = (uint16_t)(s->in.size / WIRE_EXTENT_BYTES)};
-        const wire_part parts[] = {{&head, sizeof head}, {s->body, size}};
-        wire_header(header, WIRE_ANSWER, parts, 2);
-        size_t tag_bytes = wire_tag(&s->mac, header, parts, 2, tag);
-        s->body[size - 1] ^= s->way == TOUCHED;
-        send_all(s->fd, header, sizeof header);
-        send_all(s->fd, (const unsigned char *)&head, sizeof head);
-        send_all(s->fd, s->body, size);
-        send_all(s->fd, tag, tag_bytes);
+        answer_to(s, s->in.size / WIRE_EXTENT_BYTES);
+        s->out.bytes[s->out.n - MAC_BYTES - 1] ^= s->way == TOUCHED; /* the last byte of the body */
+        send_all(s);
     }
     (void)close(s->fd);
     wire_free(&s->in);
@@ -86,18 +79,16 @@ static int take(enum way way, fetched *list, size_t n, int *requests) {
     int ends[2];
     pthread_t thread;
     CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
-    server s = {.fd = ends[1], .way = way, .in = {.from_client = true}, .body = malloc(WIRE_MAX_TAKEN)};
+    server s = {.fd = ends[1], .way = way, .in = {.from_client = true}};
     wire_link link = {.address = name, .fd = ends[0]};
-    CHECK(s.body != NULL);
-    mac_begin(&link.mac, key, true);
+    mac_begin(&link.out.mac, key, true);
     mac_begin(&link.in.mac, key, false);
-    mac_begin(&s.mac, key, false);
+    mac_begin(&s.out.mac, key, false);
     mac_begin(&s.in.mac, key, true);
     CHECK(pthread_create(&thread, NULL, serve, &s) == 0);
     int status = extents_fetch(&link, TIMEOUT_MS, keys, kinds, list, n);
     link_close(&link);
     CHECK(pthread_join(thread, NULL) == 0);
-    free(s.body);
     *requests = s.requests;
     return status;
 }

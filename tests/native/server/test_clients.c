@@ -159,9 +159,8 @@ static void *answer_wrongly(void *argument) {
     int fd = *(const int *)argument;
     const wire_answer head = {.verb = WIRE_RUNS, .count = 1};
     unsigned char message[WIRE_HEADER + sizeof head];
-    wire_part part = {&head, sizeof head};
     CHECK(recv(fd, message, sizeof message, MSG_WAITALL) == (ssize_t)sizeof message);
-    wire_header(message, WIRE_ANSWER, &part, 1);
+    wire_header(message, WIRE_ANSWER, &head, sizeof head);
     memcpy(message + WIRE_HEADER, &head, sizeof head);
     CHECK(send(fd, message, sizeof message, MSG_NOSIGNAL) == (ssize_t)sizeof message);
     return NULL;
@@ -244,12 +243,11 @@ enum { LOST = 6 };
 
 static void answer(int fd, uint16_t verb, uint16_t count, const void *records, size_t n_bytes) {
     const wire_answer head = {.verb = verb, .count = count};
-    unsigned char header[WIRE_HEADER];
-    const wire_part parts[] = {{&head, sizeof head}, {records, n_bytes}};
-    wire_header(header, WIRE_ANSWER, parts, 2);
-    CHECK(send(fd, header, sizeof header, MSG_NOSIGNAL) == (ssize_t)sizeof header);
-    CHECK(send(fd, &head, sizeof head, MSG_NOSIGNAL) == (ssize_t)sizeof head);
-    CHECK(send(fd, records, n_bytes, MSG_NOSIGNAL) == (ssize_t)n_bytes);
+    wire_output out = {0};
+    wire_add(&out, &head, sizeof head);
+    wire_add(&out, records, n_bytes);
+    CHECK(wire_end(&out, WIRE_ANSWER) && send(fd, out.bytes, out.n, MSG_NOSIGNAL) == (ssize_t)out.n);
+    wire_empty(&out);
 }
 
 /* Let a pusher in and take its frames, whose acknowledgements are in `acks` then. */

@@ -53,7 +53,7 @@ static int try_remote(served_dataset *d) {
     connect_both(ends);
     *d = (served_dataset){.link = {.address = name, .fd = ends[0]}, .timeout_ms = SOON_MS * 5L, .remote = true};
     CHECK(pthread_mutex_init(&d->talking, NULL) == 0 && pthread_mutex_init(&d->mutex, NULL) == 0);
-    mac_begin(&d->link.mac, key, true);
+    mac_begin(&d->link.out.mac, key, true);
     mac_begin(&d->link.in.mac, key, false);
     CHECK(bodhi_server_admit(own.server, ends[1], key) == BODHI_OK);
     return served_open(d, "/run", "one", 3);

@@ -199,7 +199,7 @@ static wire_link stranger(void) {
     CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
     CHECK(bodhi_server_admit(own.server, ends[1], session) == BODHI_OK);
     wire_link link = {.fd = ends[0], .address = name};
-    mac_begin(&link.mac, session, true);
+    mac_begin(&link.out.mac, session, true);
     mac_begin(&link.in.mac, session, false);
     return link;
 }
@@ -251,7 +251,8 @@ static void test_silent_connections(void) {
 
 static void begin_frame(const wire_link *link, uint32_t size) {
     unsigned char header[WIRE_HEADER];
-    wire_header_of(header, WIRE_FRAME, size, 0);
+    wire_header(header, WIRE_FRAME, NULL, 0);
+    put32(header + 8, size);
     CHECK(send(link->fd, header, sizeof header, MSG_NOSIGNAL) == sizeof header);
 }
 
@@ -323,10 +324,10 @@ static enum wire_result feed(enum wire_verb verb, size_t size) {
     wire_parser parser = {.from_client = true};
     static unsigned char message[WIRE_HEADER + 4096];
     size_t used;
-    wire_part part = {message + WIRE_HEADER, size <= 4096 ? size : 0};
-    wire_header(message, verb, &part, 1);
+    size_t there = size <= 4096 ? size : 0;
+    wire_header(message, verb, message + WIRE_HEADER, there);
     put32(message + 8, (uint32_t)size);
-    enum wire_result result = wire_feed(&parser, message, WIRE_HEADER + part.size, &used);
+    enum wire_result result = wire_feed(&parser, message, WIRE_HEADER + there, &used);
     wire_free(&parser);
     return result;
 }
@@ -343,8 +344,7 @@ static void test_limits(void) {
     wire_parser parser = {.from_client = true};
     unsigned char message[WIRE_HEADER + 8] = {0};
     size_t used;
-    wire_part part = {message + WIRE_HEADER, 8};
-    wire_header(message, WIRE_READ, &part, 1);
+    wire_header(message, WIRE_READ, message + WIRE_HEADER, 8);
     message[WIRE_HEADER + 3] = 1;
     CHECK(wire_feed(&parser, message, sizeof message, &used) == WIRE_BAD_CHECKSUM);
     wire_free(&parser);

@@ -12,8 +12,7 @@ static void test_parser(void) {
     wire_write_frame(message + WIRE_HEADER, &frame);
     memcpy(message + WIRE_HEADER + WIRE_FRAME_HEAD, positions, 24);
     memcpy(message + WIRE_HEADER + WIRE_FRAME_HEAD + 24, positions, 24);
-    wire_part part = {message + WIRE_HEADER, sizeof message - WIRE_HEADER};
-    wire_header(message, WIRE_FRAME, &part, 1);
+    wire_header(message, WIRE_FRAME, message + WIRE_HEADER, sizeof message - WIRE_HEADER);
     wire_parser parser = {.from_client = true};
     for (int round = 0; round < 3; round++) {
         for (size_t i = 0; i < sizeof message; i++) {
