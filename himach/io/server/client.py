@@ -56,11 +56,6 @@ class BitmapFrames(CachedFrames):
         """Numbers of the alien frames."""
         return self.frames(False)
 
-    def bounds(self, *, native: bool = False) -> tuple[int, int] | None:
-        """Return the first and the last frame, or native frame; None without frames."""
-        frames = self.native if native else self.native | self.alien
-        return (frames.min(), frames.max()) if frames else None
-
     def mark(self, frames: range, native: npt.NDArray[np.uint64], alien: npt.NDArray[np.uint64]) -> None:
         """Set the bits of the cached `frames`; see `CachedFrames.mark`."""
         bodhi.check_words(frames, native, alien)

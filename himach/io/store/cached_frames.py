@@ -102,9 +102,10 @@ class CachedFrames(FrameSource):
     def alien(self) -> BitMap64:
         """Numbers of the frames held as aliens."""
 
-    @abstractmethod
     def bounds(self, *, native: bool = False) -> tuple[int, int] | None:
         """Return the first and the last frame held, or held natively; None if there is none."""
+        frames = self.native if native else self.native | self.alien
+        return (frames.min(), frames.max()) if frames else None
 
     @abstractmethod
     def read(self, numbers: npt.ArrayLike, options: ReadOptions = WHOLE) -> Reading:
@@ -141,28 +142,6 @@ class LibraryFrames(CachedFrames):
             if numbers.size < bodhi.NUMBERS_AT_ONCE:
                 return frames
             start = int(numbers[-1]) + 1
-
-    def bounds(self, *, native: bool = False) -> tuple[int, int] | None:
-        """Return the bounds; ask the C library for few numbers."""
-        kinds = [bodhi.NATIVE] if native else [bodhi.NATIVE, bodhi.ALIEN]
-        bounds = [bound for kind in kinds if (bound := self._kind_bounds(kind)) is not None]
-        return (min(first for first, _ in bounds), max(last for _, last in bounds)) if bounds else None
-
-    def _kind_bounds(self, kind: int) -> tuple[int, int] | None:
-        """Return the first and last frame of one kind; find the last by bisection."""
-        numbers = self.numbers(kind, 0, 1)
-        if not numbers.size:
-            return None
-        first = last = int(numbers[0])
-        above = bodhi.MAX_NUMBER + 1
-        while above - last > 1:
-            middle = last + (above - last) // 2
-            numbers = self.numbers(kind, middle, 1)
-            if numbers.size:
-                last = int(numbers[-1])
-            else:
-                above = middle
-        return first, last
 
     def read(self, numbers: npt.ArrayLike, options: ReadOptions = WHOLE) -> Reading:
         """Read frames, in the order of `numbers`, ahead of the caller and without the GIL; see `CachedFrames.read`."""

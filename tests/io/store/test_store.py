@@ -358,7 +358,23 @@ def test_many_places_are_looked_up_some_at_a_time(place, monkeypatch):
             dataset.write(**made_up(number, 3, 1, False), native=number == 1)
         dataset.flush()
         monkeypatch.setattr(Dataset, "places", lambda self, some: sizes.append(len(some)) or places(self, some))
-        assert np.flatnonzero(dataset.holds(range(200_000))).tolist() == [1, 70_000, 150_000]
+        backwards = np.arange(200_000)[::-1]
+        assert backwards[dataset.holds(backwards)].tolist() == [150_000, 70_000, 1]
         assert max(sizes) <= 1 << 16 and sum(sizes) == 200_000
-        assert np.flatnonzero(dataset.holds(range(200_000), native=True)).tolist() == [1]
+        assert backwards[dataset.holds(backwards, native=True)].tolist() == [1]
         assert dataset.holds([]).tolist() == []
+
+
+def test_frames_evenly_apart_are_looked_up_without_their_places(place, monkeypatch):
+    with Store(place).dataset("/s") as dataset:
+        for number in (1, 70_000, 150_000):
+            dataset.write(**made_up(number, 3, 1, False), native=number == 1)
+        dataset.flush()
+        monkeypatch.setattr(Dataset, "places", None)
+        for step in (1, 3):
+            numbers = np.arange(1, 200_000, step)
+            assert numbers[dataset.holds(numbers)].tolist() == [n for n in (1, 70_000, 150_000) if n % step == 1 % step]
+            assert numbers[dataset.holds(numbers, native=True)].tolist() == [1]
+        monkeypatch.undo()
+        for numbers in ([-1, 0, 1], [1, 1, 1], [70_000], [0, 1, 3], [1, 0, -1], [0, (1 << 63) - 1]):
+            assert dataset.holds(numbers).tolist() == [number in (1, 70_000) for number in numbers]
