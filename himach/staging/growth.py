@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from himach.errors import NoFrameError, TrajectoryError
+from himach.io.datasets.opening import share_from_first
 from himach.io.trajectories.index.xdr_index import XdrIndex
 from himach.io.trajectories.origin import Origin, open_origin
-from himach.io.trajectories.shared_index import NodeBytes, attach_columns, mark_shared
 from himach.io.trajectories.xdr_file import XdrFile
 from himach.ranks.collective import Meeting
 from himach.ranks.communicator import World
@@ -46,18 +46,11 @@ def _open_quietly(job: StageOptions, indexes: Mapping[str, XdrIndex]) -> Origin:
         return open_origin(job.trajectories, job.topology, job.keywords, indexes)
 
 
-def wait_for_growth(world: World, job: StageOptions, origin: Origin) -> tuple[Origin, Sequence[NodeBytes]] | None:
+def wait_for_growth(world: World, job: StageOptions, origin: Origin) -> Origin | None:
     """Wait on the first rank until the trajectory has more whole frames; return None if it is idle too long."""
-
-    def wait() -> Origin | None:
-        grown = _await_growth(job, origin) if world.comm.rank == 0 else None
-        if grown is not None:
-            mark_shared(grown)
-        return grown
-
     # Waiting in a broadcast would keep one core per rank busy.
-    new_origin: Origin | None = world.comm.bcast(Meeting(world.comm).together(wait))
-    return None if new_origin is None else (new_origin, attach_columns(world, new_origin, {}))
+    grown = Meeting(world.comm).together(lambda: _await_growth(job, origin) if world.comm.rank == 0 else None)
+    return share_from_first(world, lambda: grown)[0]
 
 
 def _file_state(path: str) -> tuple[int, int]:

@@ -27,7 +27,6 @@ from himach.io.frame_source import WHOLE, ReadOptions
 from himach.io.store.store import Dataset, Store, StoreError, StoreFullError
 from himach.io.trajectories.index.xdr_index import XdrIndex
 from himach.io.trajectories.origin import Origin, open_origin
-from himach.io.trajectories.shared_index import free
 from himach.io.universe.topology import copy_topology, load_topology
 from himach.io.universe.view import View
 from himach.ranks.collective import on_first_rank, run_collectively
@@ -73,26 +72,22 @@ def stage(world: World, job: StageOptions) -> Staged:
         return Staged(dataset.name, n_frames, new, _count(world, dataset), copied)
     note_elsewhere(job)
     candidates = find_together(world, store, [job.name])
-    choice, _, memory = choose_together(world, store, candidates, job.trajectories, partial(_choose, job))
+    choice, _ = choose_together(world, store, candidates, partial(_choose, job))
     origin, stamp, note = choice.origin, choice.stamp, choice.note
     assert origin is not None and stamp is not None and note is not None
     watch = watch_origin(world, origin, note)
     atoms = on_first_rank(world.comm, partial(_choose_atoms, job, origin), share=True)
     dataset = _open_dataset(world, store, job, choice, candidates or [])
     if atoms is not None and len(atoms) < origin.n_atoms:
-        staged = _stage_atoms(world, job, dataset, origin, watch, atoms)
-        free(origin, memory)
-        return staged
+        return _stage_atoms(world, job, dataset, origin, watch, atoms)
     new = _fill(world, job, dataset, origin, watch, range(origin.n_frames))
-    while job.follow and (growth := wait_for_growth(world, job, origin)) is not None:
-        free(origin, memory)
-        span = range(origin.n_frames, growth[0].n_frames)
-        origin, memory = growth
+    while job.follow and (grown := wait_for_growth(world, job, origin)) is not None:
+        span = range(origin.n_frames, grown.n_frames)
+        origin = grown
         stamp = on_first_rank(world.comm, partial(_stamp_grown, watch, origin, job, stamp), share=True)
         run_collectively(world.comm, partial(_attach_origin, world, dataset, origin, stamp, job))
         watch = watch_origin(world, origin, OriginNote.from_origin(origin, stamp))
         new += _fill(world, job, dataset, origin, watch, span)
-    free(origin, memory)
     copied = _make_copies(world, job, dataset, origin.n_frames)
     return Staged(job.name, origin.n_frames, new, _count(world, dataset), copied)
 

@@ -115,8 +115,7 @@ def read_origin_files(store: Store | ServedStore, name: str, generation: bytes, 
     dataset = store.dataset(name, generation, create=False)
     contents = {path: dataset.attachment(attachment) for path, attachment in stamp.topologies.items()}
     topologies = {path: (format_suffix(path), content) for path, content in contents.items() if content is not None}
-    times = load_times(dataset.attachment(TIMES), stamp.n_frames, lambda: load_indexes(_read_content(dataset, INDEX)))
-    return OriginFiles(times, topologies)
+    return OriginFiles(load_times(dataset.attachment(TIMES), stamp.n_frames), topologies)
 
 
 def format_suffix(path: str) -> str:

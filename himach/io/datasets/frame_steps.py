@@ -27,7 +27,6 @@ from himach.frame import RawFrame, Vectors
 from himach.io.datasets.opening import OpenFrames
 from himach.io.datasets.request import FramesRequest
 from himach.io.datasets.source import Source
-from himach.io.trajectories.shared_index import NodeBytes
 from himach.ranks.collective import run_collectively
 from himach.ranks.communicator import World
 from himach.selection import Selected, find_steps, numbers_at
@@ -197,6 +196,39 @@ def total(shifts: Sequence[Shift], n_atoms: int) -> Shift:
         moved[shift[0]] = True
     atoms = np.flatnonzero(moved)
     return atoms, sums[atoms]
+
+
+#: Bytes sent from node to node at a time.
+ROUND_BYTES = 32 << 20
+
+
+class NodeBytes:
+    """Shared memory of a node's ranks, with the same content on every node."""
+
+    def __init__(self, world: World, n_bytes: int) -> None:
+        self._world = world
+        self._shared = world.share_words(max(1, -(-n_bytes // 8)))
+        self.content: npt.NDArray[np.uint8] = self._shared.words.view(np.uint8)[:n_bytes]
+
+    def exchange(self, places: Iterable[tuple[int, int, int]]) -> None:
+        """Copy bytes written by ranks of one node to all others (collective).
+
+        `places`: number of the node that has the bytes, their first position, and the one after the last.
+        """
+        self._world.node.barrier()
+        leaders = self._world.leaders
+        if leaders is not None and leaders.size > 1:
+            for node, first, last in places:
+                for start in range(first, last, ROUND_BYTES):
+                    piece = self.content[start : min(last, start + ROUND_BYTES)]
+                    sent = leaders.bcast(piece.tobytes() if leaders.rank == node else None, root=node)
+                    piece[:] = np.frombuffer(sent, np.uint8)
+        self._world.node.barrier()
+
+    def close(self) -> None:
+        """Free the memory (collective over the node)."""
+        self.content = np.empty(0, np.uint8)
+        self._shared.close()
 
 
 class Paths:

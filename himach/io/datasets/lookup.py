@@ -254,11 +254,6 @@ class OriginChoice:
         return self.origin is None and self.stamp is not None and self.stamp.is_pushed
 
 
-def files_exist(paths: Sequence[PathLike]) -> bool:
-    """Tell whether all files of a trajectory exist."""
-    return all(map(exists, paths))
-
-
 def choose_origin(
     name: str,
     trajectories: Sequence[PathLike],
@@ -270,7 +265,7 @@ def choose_origin(
     stamped: bool = True,
 ) -> OriginChoice:
     """Open the files of a trajectory, or choose the dataset in a store that replaces them."""
-    if by_name or (by_name is None and not files_exist(trajectories)):
+    if by_name or (by_name is None and not all(map(exists, trajectories))):
         chosen = find_offline(candidates, keywords)
         if chosen is not None:
             best, generations = chosen

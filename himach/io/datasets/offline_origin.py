@@ -67,7 +67,9 @@ def offline_origin(
 
     def stand_in() -> Origin:
         stored = {frame.number: frame for rank_frames in by_rank for frame in rank_frames}
-        return _origin(request, stamp, _times_between(stamp.n_frames, stored) if between and stored else times, stored)
+        numbers = sorted(stored) if between else []
+        line = BetweenTimeline(stamp.n_frames, numbers, [stored[number].time for number in numbers])
+        return _origin(request, stamp, line if numbers else times, stored)
 
     return on_first_rank(comm, stand_in, share=True), frames, files
 
@@ -89,11 +91,6 @@ def _needed_frames(times: Timeline | None, frames: Selected) -> list[int]:
         middle = max(0, (len(frames) - 1) // 2)
         needed.update(frames[step] for step in (1, middle, middle + 1, -2, -1) if -len(frames) <= step < len(frames))
     return sorted(needed)
-
-
-def _times_between(n_frames: int, stored: Mapping[int, RawFrame]) -> Timeline:
-    numbers = sorted(stored)
-    return BetweenTimeline(n_frames, numbers, [stored[number].time for number in numbers])
 
 
 def _origin(

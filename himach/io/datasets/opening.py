@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from himach.io.datasets.offline_origin import offline_origin
 from himach.io.datasets.origin_stamp import OriginNote, OriginStamp, OriginWatch
 from himach.io.datasets.request import DatasetRequest, FramesRequest
 from himach.io.datasets.source import Source
-from himach.io.datasets.universe_input import MemoryFrames, UniverseInput
+from himach.io.datasets.universe_input import UniverseInput
 from himach.io.server.survey import ServedStore
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.quota import set_chosen_quota
@@ -46,7 +46,6 @@ from himach.io.store.store import Dataset, Store, StoreError, StoreNotFoundError
 from himach.io.trajectories.index.xdr_index import XdrIndex
 from himach.io.trajectories.join import FilePart
 from himach.io.trajectories.origin import Origin, open_origin
-from himach.io.trajectories.shared_index import NodeBytes, attach_columns, free, mark_shared, walk_together
 from himach.io.trajectories.urls.byte_file import ask_again, close_mirrors, exists
 from himach.io.trajectories.urls.copies import keep_in
 from himach.io.universe.topology import copy_topology, load_topology
@@ -57,6 +56,8 @@ from himach.selection import Selected
 
 if TYPE_CHECKING:
     from MDAnalysis.core.topology import Topology
+
+T = TypeVar("T")
 
 #: A remote file is copied whole if a run reads more than one in this many frames.
 WHOLE_FILE_RATIO = 4
@@ -83,12 +84,11 @@ class OpenDataset:
     generation: bytes = b""
     note: OriginNote | None = None  # state of the origin when opened; None if it is away
     files: OriginFiles | None = None  # a store's files of an absent origin
-    node_memory: Sequence[NodeBytes] = ()  # memory that all ranks of the node share
     origin_stamp: OriginStamp | None = None  # stamp of the origin, on the first rank; None if no cache needed one
     at: float = field(default_factory=time.time)  # `time.time()` at which frames became readable
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "cached": None, "watch": None, "store": None, "files": None, "node_memory": ()}
+        return {**self.__dict__, "cached": None, "watch": None, "store": None, "files": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -98,8 +98,7 @@ class OpenDataset:
             warn_once(alone().comm, [f"no frames are cached: {reason}"] if reason else [])
 
     def close(self) -> None:
-        """Free the node's memory of the origin, whose frames cannot be read afterwards (collective)."""
-        free(self.origin, self.node_memory)
+        """Close the copies of remote files until the next read."""
         close_mirrors(self.origin.paths)
 
     def stamp(self, keywords: Mapping[str, Any]) -> OriginStamp:
@@ -142,13 +141,13 @@ class OpenFrames(OpenDataset):
     """An open dataset with the inputs of a run."""
 
     topology: Topology = field(kw_only=True)  # with guessed attributes
-    shared_topology: SharedObject | None = None  # where there are several ranks
+    shared: SharedObject | None = None  # topology, first and dt, where there are several ranks
     first: RawFrame = field(kw_only=True)  # first selected frame
     dt: float | None = None  # time between selected frames, ps; see `Origin.dt`
 
     def copy_topology(self) -> Topology:
         """Return a topology for a Universe of its own."""
-        copied: Topology = copy_topology(self.topology) if self.shared_topology is None else self.shared_topology.copy()
+        copied: Topology = copy_topology(self.topology) if self.shared is None else self.shared.copy()[0]
         return copied
 
 
@@ -166,7 +165,7 @@ def open_frames(world: World, job: FramesRequest, store: OpenStore | None = None
         first = first or [next(origin.read([dataset.frames[0]]))]
         return topology, deepcopy(first[0]), origin.dt(dataset.frames)  # the reader reuses its arrays
 
-    topologies, first, dt = _share_first(world, read_first)
+    (topology, first, dt), shared = share_from_first(world, read_first)
     if universe is not None and universe.n_frames != origin.n_frames:
         counts = f"the Universe has {universe.n_frames} frames, and a run sees {origin.n_frames}"
         if universe.n_frames > origin.n_frames:
@@ -175,26 +174,7 @@ def open_frames(world: World, job: FramesRequest, store: OpenStore | None = None
                 "anew, with continuous=True where its files overlap in time, or give the files themselves"
             )
         warn_once(world.comm, [f"{counts}: the files have grown"])
-    return OpenFrames(**dataset.__dict__, **topologies, first=first, dt=dt)
-
-
-def _share_first(
-    world: World, read_first: Callable[[], tuple[Topology, RawFrame, float | None]]
-) -> tuple[dict[str, Any], RawFrame, float | None]:
-    """Return the fields of `OpenFrames` that the first rank reads, the topologies as a dict (collective)."""
-    if world.comm.size == 1:
-        topology, first, dt = read_first()
-        return {"topology": topology}, first, dt
-    topologies: list[Any] = []
-
-    def read() -> tuple[RawFrame, float | None]:
-        topology, first, dt = read_first()
-        topologies.extend([topology, SharedObject(topology)])
-        return first, dt
-
-    first, dt = on_first_rank(world.comm, read, share=True)
-    shared = share_object(world, topologies[1] if topologies else None)
-    return {"topology": topologies[0] if topologies else shared.copy(), "shared_topology": shared}, first, dt
+    return OpenFrames(**dataset.__dict__, topology=topology, shared=shared, first=first, dt=dt)
 
 
 def _topology(job: FramesRequest, dataset: OpenDataset) -> Topology:
@@ -213,7 +193,7 @@ def _topology(job: FramesRequest, dataset: OpenDataset) -> Topology:
 def _open_memory(world: World, job: FramesRequest, universe: UniverseInput) -> OpenFrames:
     """Open a job whose frames are in the memory of a Universe; it has no cache (collective)."""
     frames = universe.frames
-    assert isinstance(frames, MemoryFrames)
+    assert frames is not None
     facts = frames.facts()
     origin = Origin([FilePart(frames, frames.n_frames)], {}, facts)
 
@@ -225,10 +205,10 @@ def _open_memory(world: World, job: FramesRequest, universe: UniverseInput) -> O
             raise UsageError("the trajectory in memory is another one here than on the first rank; give all the same")
 
     selected = on_first_rank(world.comm, partial(_select, job, origin), share=True)
-    topologies, first, dt = _share_first(world, read_first)
+    (topology, first, dt), shared = share_from_first(world, read_first)
     first_facts = world.comm.bcast(facts)
     run_collectively(world.comm, compare)
-    return OpenFrames(origin, selected, **topologies, first=first, dt=dt)
+    return OpenFrames(origin, selected, topology=topology, shared=shared, first=first, dt=dt)
 
 
 def open_dataset(
@@ -262,7 +242,7 @@ def open_dataset(
         )
         return reopen_origin(choice, request.keywords, stored, load_indexes) if reads_files else choice
 
-    choice, holder, memory = choose_together(world, node_store, candidates, request.trajectories, choose)
+    choice, holder = choose_together(world, node_store, candidates, choose)
     origin, files = choice.origin, None
     watch = None if origin is None or choice.note is None else watch_origin(world, origin, choice.note)
     cached = _open_cached(world, node_store, choice, candidates or [], quota, request.topology)
@@ -272,7 +252,7 @@ def open_dataset(
     else:
         origin, frames, files = offline_origin(world, request, node_store, choice, holder, cached)
     opened = OpenDataset(origin, frames, cached, quota, watch, choice.is_pushed, node_store, request.cache, at=ready)
-    opened.note, opened.files, opened.node_memory, opened.origin_stamp = choice.note, files, memory, choice.stamp
+    opened.note, opened.files, opened.origin_stamp = choice.note, files, choice.stamp
     if cached is not None:
         opened.name, opened.generation = cached.name, cached.generation
     return opened
@@ -312,31 +292,38 @@ def find_together(world: World, store: Store | ServedStore | None, names: Sequen
 
 
 def choose_together(
-    world: World,
-    store: Store | ServedStore | None,
-    stored: Sequence[Candidate] | None,
-    paths: Sequence[os.PathLike[str]],
-    choose: Choose,
-) -> tuple[OriginChoice, int, Sequence[NodeBytes]]:
-    """Choose the origin on the first rank and send it to all (collective)."""
+    world: World, store: Store | ServedStore | None, stored: Sequence[Candidate] | None, choose: Choose
+) -> tuple[OriginChoice, int]:
+    """Choose the origin on the first rank; return it, and the rank of the store that replaces it (collective)."""
+    by_rank = world.comm.gather(stored)
 
     @cache
-    def stored_indexes() -> Mapping[str, XdrIndex]:
+    def stored_indexes() -> dict[str, XdrIndex]:
         return {} if store is None else read_indexes(store, [(item.name, item.generation) for item in stored or ()])
 
-    by_rank = world.comm.gather(stored)
-    walked, memory = walk_together(world, paths, stored_indexes)
-
     def choose_first() -> tuple[OriginChoice, int]:
-        choice = choose(by_rank, lambda: {**stored_indexes(), **walked})
-        if choice.origin is not None and len(by_rank) > 1:  # else it is not sent
-            mark_shared(choice.origin)
+        choice = choose(by_rank, stored_indexes)
         holders = (rank for rank, group in enumerate(by_rank) for item in group or () if item is choice.candidate)
         return choice, next(holders, 0)
 
-    choice, holder = on_first_rank(world.comm, choose_first, share=True)
-    shared = [] if choice.origin is None else attach_columns(world, choice.origin, walked)
-    return choice, holder, [*memory, *shared]
+    return share_from_first(world, choose_first)[0]
+
+
+def share_from_first(world: World, make: Callable[[], T]) -> tuple[T, SharedObject | None]:
+    """Return on all ranks what `make` returns on the first; its arrays go once to each node (collective).
+
+    The second value makes copies of it that map these arrays; None if there is one rank.
+    """
+    if world.comm.size == 1:
+        return make(), None
+
+    def make_both() -> tuple[T, SharedObject]:
+        value = make()
+        return value, SharedObject(value)
+
+    made = on_first_rank(world.comm, make_both)
+    shared = share_object(world, None if world.comm.rank else made[1])
+    return (cast(T, shared.copy()) if world.comm.rank else made[0]), shared
 
 
 def watch_origin(world: World, origin: Origin, note: OriginNote) -> OriginWatch:

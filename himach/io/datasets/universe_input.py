@@ -39,6 +39,7 @@ class MemoryFrames(FrameFile):
     """Frames of a MemoryReader."""
 
     kind = "MEMORY"
+    times: EvenTimeline
 
     def __init__(self, reader: Any) -> None:
         super().__init__(NAME)
@@ -60,7 +61,7 @@ class MemoryFrames(FrameFile):
         for name in sorted(arrays):
             for index in (0, -1):
                 digest.update(name.encode() + np.ascontiguousarray(arrays[name][index]).tobytes())
-        timestep = self._time(1) - self._time(0) if self.n_frames > 1 else None
+        timestep = self.times[1] - self.times[0] if self.n_frames > 1 else None
         return OriginFacts(digest.hexdigest(), timestep, "velocities" in arrays, "forces" in arrays)
 
     def read(self, index: int, needed: int | None = None) -> RawFrame:
@@ -71,12 +72,8 @@ class MemoryFrames(FrameFile):
         assert positions is not None
         box = np.array(arrays["boxes"][index])
         return RawFrame(
-            index, self._time(index), positions, box if box[:3].any() else None, velocities, forces, data={}
+            index, self.times[index], positions, box if box[:3].any() else None, velocities, forces, data={}
         )
-
-    def _time(self, index: int) -> float:
-        assert self.times is not None
-        return self.times[index]
 
 
 #: Keywords of readers that are not keywords of a dataset: the input itself, or values that himach determines.
@@ -92,7 +89,7 @@ class UniverseInput:
     trajectories: Sequence[Path]
     topology_file: Path | None
     keywords: dict[str, Any]
-    frames: Any  # `himach.io.datasets.universe_input.MemoryFrames` if the frames are in memory
+    frames: MemoryFrames | None  # if the frames are in memory
     n_frames: int
     transformations: bytes  # of its trajectory, pickled without the Universe; empty if there are none
     _topology: SharedObject
@@ -133,6 +130,8 @@ def is_universe(value: Any) -> bool:
 
 def from_universe(universe: Universe) -> UniverseInput:
     """Return the input that a run takes from a Universe."""
+    from MDAnalysis.coordinates.memory import MemoryReader
+
     reader = getattr(universe, "_trajectory", None)
     if reader is None:
         raise UsageError("the Universe has no trajectory to analyse; load one by load_new()")
@@ -141,7 +140,7 @@ def from_universe(universe: Universe) -> UniverseInput:
             f"the Universe's auxiliary {next(iter(reader._auxs))!r} is not taken into a run: add it in setup(), by "
             "universe.trajectory.add_auxiliary()"
         )
-    frames = _memory_frames(reader)
+    frames = MemoryFrames(reader) if isinstance(reader, MemoryReader) else None
     file = universe.filename
     return UniverseInput(
         trajectories=[Path("memory")] if frames is not None else _files(reader),
@@ -162,14 +161,6 @@ def _share_topology(universe: Universe) -> SharedObject:
         raise UsageError(
             "the Universe's topology cannot be sent to a run: one of its attributes cannot be pickled"
         ) from None
-
-
-def _memory_frames(reader: Any) -> Any:
-    from MDAnalysis.coordinates.memory import MemoryReader
-
-    from himach.io.datasets.universe_input import MemoryFrames
-
-    return MemoryFrames(reader) if isinstance(reader, MemoryReader) else None
 
 
 def _files(reader: Any) -> list[Path]:
@@ -213,9 +204,6 @@ def _default_keywords(reader: type) -> dict[str, Any]:
         for name, parameter in inspect.signature(vars(cls).get("__init__", object.__init__)).parameters.items():
             defaults[name] = parameter.default
     return defaults
-
-
-# -- transformations --------------------------------------------------------------------------------------------------
 
 
 def _pickle_transformations(universe: Universe, transformations: list[Any]) -> bytes:

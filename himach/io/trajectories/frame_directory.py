@@ -22,7 +22,7 @@ from himach.files import whole_file
 from himach.frame import RawFrame
 from himach.io.trajectories.failures import reason
 from himach.io.trajectories.formats import FORMATS
-from himach.io.trajectories.index.timeline import EvenTimeline, StoredTimeline, Timeline
+from himach.io.trajectories.index.timeline import EvenTimeline, ListedTimeline, Timeline
 from himach.io.trajectories.index.walk import read_index
 from himach.io.trajectories.readahead import ask_for
 from himach.io.trajectories.reader_file import ReaderFile, construct
@@ -125,7 +125,7 @@ def find(directory: str) -> str:
 
 
 class FrameDirectory(FrameFile):
-    """A frame directory. Opening reads the manifest and the times' header, no frame file; the last file stays open."""
+    """A frame directory. Opening reads the manifest and the times, no frame file; the last file stays open."""
 
     def __init__(self, path: str, keywords: Mapping[str, Any]) -> None:
         super().__init__(path)
@@ -234,13 +234,13 @@ class FrameDirectory(FrameFile):
     def _open_times(self, offset: float) -> Timeline:
         path = os.path.join(self.path, TIMES)
         try:
-            times = np.load(path, mmap_mode="r")
+            with open(path, "rb") as file:
+                times, rest = np.load(file), file.read(1)
         except Exception as error:  # numpy raises errors of many kinds for a damaged header
             raise TrajectoryError(f"{path} cannot be read: {reason(error)}") from error
-        size = os.path.getsize(path) - times.nbytes
-        if times.dtype != np.float64 or times.shape != (self.n_frames,) or size != times.offset:
+        if times.dtype != np.float64 or times.shape != (self.n_frames,) or rest:
             raise TrajectoryError(f"{path} is no float64 array of {self.n_frames} times; split again")
-        return StoredTimeline(path, times.offset, self.n_frames, offset)
+        return ListedTimeline(times + offset)
 
 
 def _open(path: str, kind: str) -> XdrFile | ReaderFile:

@@ -28,7 +28,7 @@ from himach.io.trajectories.files import open_file, stamp_files
 from himach.io.trajectories.h5md.zarr_directory import ZarrFiles, is_zarr
 from himach.io.trajectories.index.timeline import (
     EvenTimeline,
-    JoinedTimeline,
+    ListedTimeline,
     Timeline,
     Times,
     by_part,
@@ -220,11 +220,14 @@ class Origin(FrameSource):
         """Return all times if known without reading frames; raise if they run backwards."""
         if len(self._parts) > 1 and not any(part.file.timed for part in self._parts):  # they count frames
             return EvenTimeline(self.n_frames, float(self.keywords.get("dt", 1.0)), 0.0, self._parts[0].time(0))
-        timelines = [(part.file.times, part.n_frames) for part in self._parts if part.file.times is not None]
+        timelines = [part.file.times for part in self._parts if part.file.times is not None]
         if len(timelines) < len(self._parts):
             return None
-        times = timelines[0][0] if len(timelines) == 1 else JoinedTimeline(timelines)
-        number = times.back(self.n_frames)
+        times = timelines[0]
+        if len(timelines) > 1:
+            spans = zip(timelines, self._parts, strict=True)
+            times = ListedTimeline(np.concatenate([line.at(np.arange(part.n_frames)) for line, part in spans]))
+        number = times.back()
         if number is not None:
             self._refuse_time(number, times[number - 1], times[number])
         return times

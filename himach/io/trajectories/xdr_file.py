@@ -22,8 +22,8 @@ import numpy.typing as npt
 from himach.errors import TrajectoryError, UsageError
 from himach.frame import Coded, RawFrame, Vectors
 from himach.io.trajectories import xtc
-from himach.io.trajectories.index.timeline import EvenTimeline, Numbers, Timeline
-from himach.io.trajectories.index.xdr_index import IndexTimeline, XdrIndex
+from himach.io.trajectories.index.timeline import EvenTimeline, ListedTimeline, Numbers, Timeline
+from himach.io.trajectories.index.xdr_index import XdrIndex
 from himach.io.trajectories.readahead import ask_for
 from himach.io.trajectories.urls.byte_file import ByteFile, exists
 from himach.io.trajectories.urls.names import is_url
@@ -155,8 +155,9 @@ class XdrFile(FrameFile):
         self.index = index
         self.timed = keywords.get("dt") is None
         offset = float(keywords.get("time_offset", 0.0))
-        self.times = IndexTimeline(index, offset)
-        if not self.timed:
+        if self.timed:
+            self.times = ListedTimeline(index.times + offset)
+        else:
             self.times = EvenTimeline(self.n_frames, float(keywords["dt"]), 0.0, offset)
         self._factors = (10.0, 10.0, 0.1) if keywords.get("convert_units", True) else (1.0, 1.0, 1.0)
         self._coded = Coded(np.empty(0, np.uint8))  # its memory is the read buffer

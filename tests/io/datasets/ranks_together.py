@@ -1,4 +1,4 @@
-"""Ranks walk over a trajectory together, and share what they found: as one walk, once a node."""
+"""Ranks share what the first one has opened: once a node."""
 
 import tempfile
 from pathlib import Path
@@ -9,13 +9,11 @@ from support.cache_data import only_dataset
 from support.io_samples import make
 
 import himach
-from himach.io.trajectories import shared_index
+from himach.io.datasets.opening import share_from_first
 from himach.io.trajectories.index import xdr_index
 from himach.io.trajectories.index.walk import read_index
 from himach.io.trajectories.index.xdr_index import load_indexes
 from himach.io.trajectories.origin import Origin, open_origin
-from himach.io.trajectories.shared_index import attach_columns, free, mark_shared, walk_together
-from himach.ranks.collective import on_first_rank
 from himach.ranks.mpi import connect
 from himach.ranks.shared_arrays import SharedObject, share_object
 
@@ -27,9 +25,6 @@ def world(request, monkeypatch):
     first = connect()
     names = {"one node": "node", "apart": f"node{first.comm.rank}", "two nodes": f"node{first.comm.rank % 2}"}
     monkeypatch.setenv("HIMACH_NODE", names[request.param])
-    monkeypatch.setattr(shared_index, "PART_BYTES", 1000)
-    monkeypatch.setattr(shared_index, "ROUND_BYTES", 100)
-    monkeypatch.setattr(shared_index, "SMALL_INDEX_BYTES", 0)
     return connect()
 
 
@@ -47,18 +42,6 @@ def written(world, path: Path) -> Path:
     return path
 
 
-def opened(world, path: Path, walked):
-    """Open an origin on the first rank, and have it on all."""
-
-    def first() -> Origin:
-        origin = open_origin([path], indexes=walked)
-        mark_shared(origin)
-        return origin
-
-    origin = on_first_rank(world.comm, first, share=True)
-    return origin, attach_columns(world, origin, walked)
-
-
 def check(world, origin, path: Path) -> None:
     """The index is that of one walk."""
     kind = path.suffix[1:].upper()
@@ -72,34 +55,15 @@ def check(world, origin, path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.xtc", "a.trr"])
-def test_all_ranks_walk_and_a_node_holds_it_once(world, folder, name):
+def test_an_index_of_the_first_rank_comes_to_all_nodes(world, folder, name):
     path = written(world, folder / name)
-    walked, held = walk_together(world, [path], dict)
-    assert len(walked) == len(held) == (world.comm.size > 1)
-    origin, more = opened(world, path, walked)
-    assert not more
-    if world.node.size > 1:  # what one rank writes there, the others see
-        index = origin.files()[0][0].index
-        fields = index.columns["fields"]
-        world.node.barrier()
-        if world.node.rank == 0:
-            fields[0] ^= 16
-        world.node.barrier()
-        assert fields[0] & 16
-        world.node.barrier()
-        if world.node.rank == 0:
-            fields[0] ^= 16
-        world.node.barrier()
+    origin, _ = share_from_first(world, lambda: open_origin([path]))
+    own = origin.files()[0][0].index.columns.ctypes.data
+    place = inode(own) if world.node.size > 1 and world.comm.rank > 0 else ""  # the first rank has its own
+    places = [other for other in world.node.allgather(place) if other]
+    assert len(set(places)) <= 1
+    assert places or world.node.size == 1
     check(world, origin, path)
-    free(origin, held)
-
-
-def test_an_index_of_the_first_rank_comes_to_all_nodes(world, folder):
-    path = written(world, folder / "a.xtc")
-    origin, held = opened(world, path, {})
-    assert len(held) == (world.comm.size > 1)
-    check(world, origin, path)
-    free(origin, held)
 
 
 def test_an_index_that_is_removed_from_its_store_meanwhile(world, folder, monkeypatch):
@@ -113,27 +77,9 @@ def test_an_index_that_is_removed_from_its_store_meanwhile(world, folder, monkey
         stored.unlink()
         origin = open_origin([path], indexes=known)
         assert origin.files()[0][0].index is known[str(path)]
-        mark_shared(origin)
         return origin
 
-    origin = on_first_rank(world.comm, first, share=True)
-    held = attach_columns(world, origin, {})
-    check(world, origin, path)
-    free(origin, held)
-
-
-def test_what_is_damaged_or_short_is_left_to_the_first_rank(world, folder):
-    path = written(world, folder / "a.xtc")
-    world.comm.barrier()
-    if world.comm.rank == 0:
-        content = bytearray(path.read_bytes())
-        content[len(content) // 2 :] = bytes(len(content) - len(content) // 2)
-        path.write_bytes(content)
-        (folder / "short.xtc").write_bytes(bytes(content[:999]))
-        (folder / "text.xtc").write_bytes(b"text" * 10_000)
-    world.comm.barrier()
-    names = ["a.xtc", "short.xtc", "text.xtc", "none.xtc"]
-    assert walk_together(world, [folder / name for name in names], dict)[0].keys() <= {str(path)}
+    check(world, share_from_first(world, first)[0], path)
 
 
 class Sum(himach.Analysis):

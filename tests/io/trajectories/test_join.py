@@ -254,18 +254,6 @@ def test_damaged_manifest_and_times(tmp_path, name, damage):
         open_origin([tmp_path / "frames"])
 
 
-def test_times_are_not_sent_to_ranks(tmp_path):
-    """Each reads those that it needs, and says so if they are gone."""
-    split([make(tmp_path / "a.xtc", [0.5 * number for number in range(3000)], n_atoms=3)], tmp_path / "frames")
-    sent = pickle.dumps(open_origin([tmp_path / "frames"]))
-    assert len(sent) < 8000
-    origin = pickle.loads(sent)
-    assert origin.times(range(3000)).tolist() == [0.5 * number for number in range(3000)]
-    (tmp_path / "frames" / "times.npy").write_bytes(b"")
-    with pytest.raises(TrajectoryError, match=r"times\.npy has become shorter"):
-        origin.times([2000])
-
-
 def test_manifest_round_trip(tmp_path):
     manifest = Manifest(10, 4, 3, "TRR", "f%03d.trr", "topology.gro", {"atom_style": "id x y z"}, "x")
     manifest.write(str(tmp_path / "himach.json"))

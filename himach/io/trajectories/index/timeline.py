@@ -1,7 +1,6 @@
-"""Times of all frames of a file, in memory or not: `Timeline`, and its kinds.
+"""Times of all frames of a file: `Timeline`, and its kinds.
 
-`EvenTimeline` computes times, `ListedTimeline` holds them, `StoredTimeline` reads them from a file, `BetweenTimeline`
-interpolates them, `JoinedTimeline` joins those of consecutive files.
+`EvenTimeline` computes times, `ListedTimeline` holds them, `BetweenTimeline` interpolates them.
 """
 
 from __future__ import annotations
@@ -14,13 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from himach.errors import TrajectoryError
 from himach.selection import Selected, numbers_at
 
 Times = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
 
-#: Frames per chunk when all times are read.
+#: Frames per chunk when all times are compared.
 CHUNK_FRAMES = 1 << 16
 
 
@@ -45,14 +43,9 @@ class Timeline(ABC):
         """Return the time of one frame."""
         return float(self.at(np.array([number]))[0])
 
-    def back(self, n_frames: int) -> int | None:
-        """Return the first of `n_frames` frames whose time is before its predecessor's; None if there is none."""
-        for start in range(0, n_frames - 1, CHUNK_FRAMES):
-            chunk_times = self.at(np.arange(start, min(n_frames, start + CHUNK_FRAMES + 1)))
-            back = np.flatnonzero(np.diff(chunk_times) < -tolerance(chunk_times[:-1]))
-            if len(back):
-                return start + int(back[0]) + 1
-        return None
+    @abstractmethod
+    def back(self) -> int | None:
+        """Return the first frame whose time is before its predecessor's; None if there is none."""
 
 
 class EvenTimeline(Timeline):
@@ -70,9 +63,9 @@ class EvenTimeline(Timeline):
         times: Times = (np.asarray(numbers, dtype=np.float64) + self.shift) * self.step + self.offset
         return times
 
-    def back(self, n_frames: int) -> int | None:
+    def back(self) -> int | None:
         """Return it by the first two frames."""
-        return 1 if n_frames > 1 and self[1] < self[0] - tolerance(self[0]) else None
+        return 1 if self.n_frames > 1 and self[1] < self[0] - tolerance(self[0]) else None
 
 
 class ListedTimeline(Timeline):
@@ -88,46 +81,10 @@ class ListedTimeline(Timeline):
         """Look up the times."""
         return self._times[numbers]
 
-
-class StoredTimeline(Timeline):
-    """Times in a file, contiguous float64 from byte `start` on, with an offset added to each.
-
-    Reads load a block. The file is not mapped, as a file that is cut meanwhile must not kill a rank.
-    """
-
-    def __init__(self, path: str, start: int, n_frames: int, offset: float = 0.0) -> None:
-        self._path, self._start, self.n_frames, self._offset = path, start, n_frames, offset
-        self._first, self._block = 0, np.empty(0, np.float64)
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_first": 0, "_block": np.empty(0, np.float64)}
-
-    def __getitem__(self, number: int) -> float:
-        number %= self.n_frames
-        if not 0 <= number - self._first < len(self._block):
-            self._first = number // 512 * 512
-            self._block = self._read(self._first, min(512, self.n_frames - self._first))
-        return float(self._block[number - self._first]) + self._offset
-
-    def at(self, numbers: Numbers) -> Times:
-        """Read the times, in one piece if they are close together."""
-        numbers = np.asarray(numbers, dtype=np.int64)
-        times = np.empty(len(numbers))
-        for start in range(0, len(numbers), CHUNK_FRAMES):
-            chunk = numbers[start : start + CHUNK_FRAMES]
-            first, last = int(chunk.min()), int(chunk.max())
-            if last - first < 16 * len(chunk):
-                chunk_times = self._read(first, last - first + 1)[chunk - first] + self._offset
-            else:
-                chunk_times = np.array([self[number] for number in chunk.tolist()])
-            times[start : start + CHUNK_FRAMES] = chunk_times
-        return times
-
-    def _read(self, first: int, count: int) -> Times:
-        times: Times = np.fromfile(self._path, np.float64, count, offset=self._start + 8 * first)
-        if len(times) != count:
-            raise TrajectoryError(f"{self._path} has become shorter since it was opened; run again")
-        return times
+    def back(self) -> int | None:
+        """Compare all times."""
+        back = np.flatnonzero(np.diff(self._times) < -tolerance(self._times[:-1]))
+        return int(back[0]) + 1 if len(back) else None
 
 
 class BetweenTimeline(Timeline):
@@ -141,46 +98,11 @@ class BetweenTimeline(Timeline):
         times: Times = np.interp(numbers, self._numbers, self._times)
         return times
 
-    def back(self, n_frames: int) -> int | None:
+    def back(self) -> int | None:
         """Return it by the frames whose times are known."""
         for (number, time), (_, following) in itertools.pairwise(zip(self._numbers, self._times, strict=True)):
-            if number < n_frames - 1 and following < time - tolerance(time):
+            if following < time - tolerance(time):
                 return number + 1
-        return None
-
-
-class JoinedTimeline(Timeline):
-    """Times of consecutive files, of each its first `n_frames` frames."""
-
-    def __init__(self, parts: Sequence[tuple[Timeline, int]]) -> None:
-        self.parts = tuple(parts)
-        self._parts = [times for times, _ in parts]
-        self._starts = np.cumsum([0] + [n_frames for _, n_frames in parts])
-        self.n_frames = int(self._starts[-1])
-
-    def __getitem__(self, number: int) -> float:
-        part = int(np.searchsorted(self._starts, number, side="right")) - 1
-        return self._parts[part][number - int(self._starts[part])]
-
-    def at(self, numbers: Numbers) -> Times:
-        """Collect the times from the files."""
-        numbers = np.asarray(numbers, dtype=np.int64)
-        times = np.empty(len(numbers))
-        for part, mask, local in by_part(self._starts, numbers):
-            times[mask] = self._parts[part].at(local)
-        return times
-
-    def back(self, n_frames: int) -> int | None:
-        """Check within each file and between files."""
-        for part, times in enumerate(self._parts):
-            start, stop = int(self._starts[part]), min(n_frames, int(self._starts[part + 1]))
-            if start >= stop:  # none of its frames are among `n_frames`
-                continue
-            if start and times[0] < self[start - 1] - tolerance(self[start - 1]):
-                return start
-            backward = times.back(stop - start)
-            if backward is not None:
-                return start + backward
         return None
 
 

@@ -1,7 +1,8 @@
-"""Walks over headers of XTC and TRR files, of a whole one or of a part: `read_index()`, `walk_part()`, `join_parts()`.
+"""Walks over headers of XTC and TRR files: `read_index()`, and `extend_index()` for a file that has grown.
 
-A walk decodes no coordinates. In a part that starts in the middle of a file, it searches for a frame's first bytes that
-begin a chain of headers, each at the end of the frame before. Coordinates may look like that, too, so parts make an
+A walk decodes no coordinates. Threads walk over parts of a long file, because a file server takes its time for each
+header. In a part that starts in the middle of a file, a walk searches for a frame's first bytes that begin a chain of
+headers, each at the end of the frame before. Coordinates may look like that, too, so parts make an
 index only if each ends where the next one begins: the result then equals that of one walk from the first byte. A file
 that ends within its last frame is reported as cut; an invalid header with frames after it is an error that names frame
 and byte.
@@ -14,12 +15,13 @@ import re
 import struct
 from array import array
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from himach.errors import HimachError, NoFrameError, TrajectoryError
-from himach.io.trajectories.index.timeline import ListedTimeline
 from himach.io.trajectories.index.xdr_index import COLUMNS, Columns, XdrIndex
 from himach.io.trajectories.urls.byte_file import ByteFile
 from himach.io.trajectories.xdr_header import (
@@ -37,6 +39,8 @@ from himach.io.trajectories.xdr_header import (
 CHAINED_HEADERS = 16
 #: Headers of an index to check before frames are added to it.
 SAMPLED_HEADERS = 64
+#: Minimum bytes of a part, and most parts of a file: more threads than that wait for each other.
+PART_BYTES, MAX_PARTS = 16 << 20, 4
 _CHUNK = 1 << 22
 
 Parse = Callable[[bytes], XtcHeader | TrrHeader]
@@ -66,22 +70,26 @@ def read_index(path: str, kind: str) -> XdrIndex:
             raise TrajectoryError(f"{path} is no {kind} file: it does not begin with a frame's header") from None
         except ShortError:
             pass
+        n_parts = 1 if _streams(file) else min(MAX_PARTS, size // PART_BYTES)
+        if n_parts > 1 and (index := _walk_parts(path, kind, size, changed, n_parts)) is not None:
+            return index
         result, columns = _walk(file, kind, 0, 0, size, size)
         _refuse_damage(path, kind, file, result)
     if not result.n_frames:
         raise NoFrameError(f"{path} holds no whole {kind} frame; it was cut off while its first frame was written")
-    return XdrIndex(path, kind, result.n_atoms, columns, first_back(columns), result.end < size, size, changed)
+    return XdrIndex(path, kind, result.n_atoms, columns, result.end < size, size, changed)
 
 
-def first_back(columns: Columns) -> int:
-    """Return the first frame whose time is before its predecessor's; -1 if there is none."""
-    back = ListedTimeline(columns["time"]).back(len(columns) - 1)
-    return -1 if back is None else back
+def _walk_parts(path: str, kind: str, size: int, changed: int, n_parts: int) -> XdrIndex | None:
+    """Walk over parts of a file at once; return None if one walk over the whole file has to decide."""
+    with ThreadPoolExecutor(n_parts) as pool:
+        parts = list(pool.map(partial(walk_part, path, kind, size, n_parts=n_parts), range(n_parts)))
+    return join_parts(path, kind, size, changed, parts)
 
 
-def walk_part(path: str, kind: str, size: int, part: int, parts: int) -> tuple[WalkResult, Columns]:
-    """Walk over the frames that begin in part number `part` of `parts` of a file of `size` bytes."""
-    start, until = (size * bound // parts // 4 * 4 if bound < parts else size for bound in (part, part + 1))
+def walk_part(path: str, kind: str, size: int, part: int, n_parts: int) -> tuple[WalkResult, Columns]:
+    """Walk over the frames that begin in part number `part` of `n_parts` of a file of `size` bytes."""
+    start, until = (size * bound // n_parts // 4 * 4 if bound < n_parts else size for bound in (part, part + 1))
     with ByteFile(path) as file:
         try:
             first = _parser(kind)(file.pread(HEADER_BYTES, 0))
@@ -94,20 +102,22 @@ def walk_part(path: str, kind: str, size: int, part: int, parts: int) -> tuple[W
 
 
 def join_parts(
-    path: str, kind: str, size: int, changed: int, parts: Sequence[WalkResult], columns: Columns
-) -> XdrIndex | None:  # fmt: skip
-    """Return the index of joined parts, with `columns` of all; None if they do not fit together."""
-    filled = [part for part in parts if part.n_frames]
-    if not filled or filled[0].start != 0 or any(part.n_atoms != filled[0].n_atoms for part in filled):
+    path: str, kind: str, size: int, changed: int, parts: Sequence[tuple[WalkResult, Columns]]
+) -> XdrIndex | None:
+    """Return the index of joined parts; None if they do not fit together."""
+    filled = [part for part in parts if part[0].n_frames]
+    results = [result for result, _ in filled]
+    if not filled or results[0].start != 0 or any(result.n_atoms != results[0].n_atoms for result in results):
         return None
-    if any(part.end != following.start for part, following in itertools.pairwise(filled)):
+    if any(result.end != following.start for result, following in itertools.pairwise(results)):
         return None
     try:
         with ByteFile(path) as file:
-            _refuse_damage(path, kind, file, filled[-1])
+            _refuse_damage(path, kind, file, results[-1])
     except TrajectoryError:
         return None
-    return XdrIndex(path, kind, filled[0].n_atoms, columns, first_back(columns), filled[-1].end < size, size, changed)
+    columns = np.concatenate([*(columns[:-1] for _, columns in filled), filled[-1][1][-1:]])
+    return XdrIndex(path, kind, results[0].n_atoms, columns, results[-1].end < size, size, changed)
 
 
 def extend_index(index: XdrIndex) -> XdrIndex | None:
@@ -125,10 +135,7 @@ def extend_index(index: XdrIndex) -> XdrIndex | None:
     if not result.n_frames:
         return None
     columns = np.concatenate([index.columns[:last], new_columns])
-    back = index.back if index.back >= 0 else first_back(columns[max(0, last - 1) :])
-    if index.back < 0 <= back:
-        back += max(0, last - 1)
-    return XdrIndex(index.path, index.kind, index.n_atoms, columns, back, result.end < size, size, changed)
+    return XdrIndex(index.path, index.kind, index.n_atoms, columns, result.end < size, size, changed)
 
 
 def _fits(index: XdrIndex, file: ByteFile) -> bool:
@@ -147,12 +154,17 @@ def _fits(index: XdrIndex, file: ByteFile) -> bool:
     return True
 
 
+def _streams(file: ByteFile) -> bool:
+    """Return whether a remote file is fetched whole while it is walked over, in its order."""
+    return file.mirror is not None and file.mirror.reads_most
+
+
 def _walk(file: ByteFile, kind: str, n_atoms: int, start: int, until: int, size: int) -> tuple[WalkResult, Columns]:
     """Walk over the whole frames that begin from `start` on and before `until`."""
     parse = _parser(kind)
     offsets, times, fields = array("q"), array("d"), array("B")
     at = start
-    streams = file.mirror is not None and file.mirror.reads_most
+    streams = _streams(file)
     while at < until:
         try:
             if streams and file.mirror is not None:

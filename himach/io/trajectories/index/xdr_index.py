@@ -1,6 +1,6 @@
 """Index of an XTC or TRR file: `XdrIndex` has offsets, times and fields of the frames.
 
-The columns are in memory, which ranks of a node may share, or mapped from a file of the node's store:
+The columns are in memory, or mapped from a file of the node's store:
 `pack_indexes()`, `pack_times()`, and their inverses. Both files are an `.npy` file, which `numpy.load` maps, with a
 JSON text about its rows behind the array.
 """
@@ -11,7 +11,7 @@ import io
 import json
 import os
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -20,14 +20,13 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from himach.io.trajectories.index.timeline import EvenTimeline, JoinedTimeline, ListedTimeline, Numbers, Timeline, Times
+from himach.io.trajectories.index.timeline import EvenTimeline, ListedTimeline, Numbers, Timeline, Times
 from himach.io.trajectories.urls.byte_file import read_status
 from himach.io.trajectories.xtc import crc32c
 
 #: A row per frame: its offset in the file, its time (ps), and its fields, bits of `himach.io.trajectories.xdr_header`.
 COLUMNS = np.dtype([("offset", "<i8"), ("time", "<f8"), ("fields", "<i8")])
 Columns = npt.NDArray[np.void]
-NO_COLUMNS: Columns = np.empty(0, COLUMNS)
 
 
 @dataclass
@@ -38,17 +37,12 @@ class XdrIndex:
     kind: str  # ``"XTC"`` or ``"TRR"``
     n_atoms: int  # per frame
     columns: Columns  # `COLUMNS` (n_frames + 1,): a row per frame, and one with the end of the last frame as its offset
-    back: int  # first frame whose time is before its predecessor's; -1 if there is none
     cut: bool  # whether bytes of an incomplete frame follow the last whole one
     size: int
     changed: int
-    is_shared: bool = False
 
     def __post_init__(self) -> None:
         self.n_frames = len(self.columns) - 1
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "columns": NO_COLUMNS if self.is_shared else np.array(self.columns)}
 
     def is_current(self) -> bool:
         """Return whether the file exists and is unchanged, by its size and time."""
@@ -61,7 +55,7 @@ class XdrIndex:
     @property
     def facts(self) -> tuple[object, ...]:
         """All but the columns; equal for indexes of the same content of a file."""
-        return self.path, self.kind, self.n_atoms, self.n_frames, self.back, self.cut, self.size, self.changed
+        return self.path, self.kind, self.n_atoms, self.n_frames, self.cut, self.size, self.changed
 
     @property
     def end(self) -> int:
@@ -81,10 +75,10 @@ class XdrIndex:
         """Return a frame's fields, bits of `himach.io.trajectories.xdr_header`."""
         return int(self.columns["fields"][number])
 
-    def times(self, numbers: Numbers) -> Times:
-        """Return the times of frames, float64 (n,), ps."""
-        times: Times = self.columns["time"][numbers]
-        return times
+    @property
+    def times(self) -> Times:
+        """Times of all frames, float64 (n,), ps."""
+        return np.array(self.columns["time"][: self.n_frames])
 
     def sizes(self, numbers: Numbers) -> Numbers:
         """Return the sizes of frames in bytes, int64 (n,)."""
@@ -93,26 +87,7 @@ class XdrIndex:
         return sizes
 
 
-class IndexTimeline(Timeline):
-    """Times of a file's index, with an offset added to each."""
-
-    def __init__(self, index: XdrIndex, offset: float = 0.0) -> None:
-        self.index, self.offset, self.n_frames = index, offset, index.n_frames
-
-    def __getitem__(self, number: int) -> float:
-        return self.index.time(number) + self.offset
-
-    def at(self, numbers: Numbers) -> Times:
-        """Look up the times."""
-        times: Times = self.index.times(numbers) + self.offset
-        return times
-
-    def back(self, n_frames: int) -> int | None:
-        """Return it as the walk over the file found it."""
-        return self.index.back if 0 <= self.index.back < n_frames else None
-
-
-VERSION = 6
+VERSION = 7
 #: Files up to this size are read, not mapped: a mapping keeps a descriptor.
 SMALL_BYTES = 1 << 20
 
@@ -142,48 +117,27 @@ def load_indexes(content: Content | None) -> dict[str, XdrIndex]:
     columns, facts = unpacked
     indexes: dict[str, XdrIndex] = {}
     row = 0
-    for path, kind, n_atoms, n_frames, back, cut, size, changed in facts:
+    for path, kind, n_atoms, n_frames, cut, size, changed in facts:
         rows = columns[row : row + n_frames + 1]
-        indexes[path] = XdrIndex(path, kind, n_atoms, rows, back, cut, size, changed)
+        indexes[path] = XdrIndex(path, kind, n_atoms, rows, cut, size, changed)
         row += len(rows)
     return indexes
 
 
 def pack_times(times: Timeline) -> bytes:
     """Return times as bytes to write."""
-    listed: list[Array] = []
-    facts: list[list[Any]] = []
-    for part, n_frames in times.parts if isinstance(times, JoinedTimeline) else ((times, len(times)),):
-        if isinstance(part, EvenTimeline):
-            facts.append(["even", n_frames, part.step, part.shift, part.offset])
-        elif isinstance(part, IndexTimeline):
-            facts.append(["index", n_frames, part.index.path, part.offset])
-        else:
-            facts.append(["listed", n_frames])
-            listed.append(part.at(np.arange(n_frames)))
-    return b"".join(_pack(listed, np.dtype("<f8"), facts))
+    if isinstance(times, EvenTimeline):
+        return b"".join(_pack([], np.dtype("<f8"), [len(times), times.step, times.shift, times.offset]))
+    return b"".join(_pack([times.at(np.arange(len(times)))], np.dtype("<f8"), [len(times)]))
 
 
-def load_times(content: bytes | None, n_frames: int, indexes: Callable[[], Mapping[str, XdrIndex]]) -> Timeline | None:
+def load_times(content: bytes | None, n_frames: int) -> Timeline | None:
     """Return the packed times of `n_frames` frames; None if they are missing or damaged."""
     unpacked = _unpack(content, np.dtype("<f8"))
-    if unpacked is None or sum(facts[1] for facts in unpacked[1]) != n_frames:
+    if unpacked is None or unpacked[1][0] != n_frames:
         return None
-    listed, row = unpacked[0], 0
-    parts: list[tuple[Timeline, int]] = []
-    for kind, count, *extra in unpacked[1]:
-        if kind == "even":
-            parts.append((EvenTimeline(count, *extra), count))
-        elif kind == "index":
-            path, offset = extra
-            index = indexes().get(path)
-            if index is None or index.n_frames < count:
-                return None
-            parts.append((IndexTimeline(index, offset), count))
-        else:
-            parts.append((ListedTimeline(listed[row : row + count]), count))
-            row += count
-    return parts[0][0] if len(parts) == 1 and len(parts[0][0]) == n_frames else JoinedTimeline(parts)
+    times, facts = unpacked
+    return EvenTimeline(*facts) if len(facts) > 1 else ListedTimeline(times)
 
 
 def _pack(arrays: Sequence[Array], dtype: np.dtype[Any], facts: Sequence[Any]) -> Parts:
@@ -196,7 +150,7 @@ def _pack(arrays: Sequence[Array], dtype: np.dtype[Any], facts: Sequence[Any]) -
     return [head.getvalue(), *(array.view(np.uint8).data for array in rows), struct.pack("<I", crc32(text)) + text]
 
 
-def _unpack(content: Content | None, dtype: np.dtype[Any]) -> tuple[Array, list[list[Any]]] | None:
+def _unpack(content: Content | None, dtype: np.dtype[Any]) -> tuple[Array, list[Any]] | None:
     """Return the array, mapped if it is large, and the facts; None if they are missing or damaged."""
     try:
         is_mapped = isinstance(content, str) and os.path.getsize(content) > SMALL_BYTES

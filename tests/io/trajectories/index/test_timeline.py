@@ -7,17 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from himach.errors import TrajectoryError
 from himach.io.trajectories.index import timeline
-from himach.io.trajectories.index.timeline import (
-    BetweenTimeline,
-    EvenTimeline,
-    JoinedTimeline,
-    ListedTimeline,
-    StoredTimeline,
-    gaps,
-    tolerance,
-)
+from himach.io.trajectories.index.timeline import BetweenTimeline, EvenTimeline, ListedTimeline, gaps, tolerance
 
 
 def back(times: np.ndarray) -> int | None:
@@ -31,8 +22,7 @@ def check(line, expected: np.ndarray) -> None:
     for one in (line, pickle.loads(pickle.dumps(line))):
         assert one.at(numbers).tobytes() == expected[numbers].tobytes()
         assert [one[number] for number in numbers.tolist()] == expected[numbers].tolist()
-    for n_frames in (1, len(expected) // 2 + 1, len(expected)):
-        assert line.back(n_frames) == back(expected[:n_frames])
+    assert line.back() == back(expected)
 
 
 TIMES = st.lists(st.floats(-1000, 1000, width=32), min_size=1, max_size=50).map(lambda some: np.array(some, float))
@@ -53,27 +43,9 @@ def test_listed(times):
     check(ListedTimeline(times), times)
 
 
-@given(TIMES, st.floats(-10, 10))
-def test_stored(tmp_path_factory, times, offset):
-    path = tmp_path_factory.getbasetemp() / "times"
-    path.write_bytes(b"head" + times.tobytes())
-    check(StoredTimeline(str(path), 4, len(times), offset), times + offset)
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(TrajectoryError, match="shorter"):
-        StoredTimeline(str(path), 4, len(times))[len(times) - 1]
-
-
-@given(st.lists(TIMES, min_size=1, max_size=5), st.data())
-def test_joined(several, data):
-    counts = [data.draw(st.integers(0, len(times))) for times in several]
-    counts[-1] = max(1, counts[-1])
-    expected = np.concatenate([times[:n] for times, n in zip(several, counts, strict=True)])
-    check(JoinedTimeline([(ListedTimeline(times), n) for times, n in zip(several, counts, strict=True)]), expected)
-
-
 def test_between():
     check(BetweenTimeline(9, [2, 4, 8], [1.0, 5.0, 7.0]), np.interp(np.arange(9), [2, 4, 8], [1.0, 5.0, 7.0]))
-    assert BetweenTimeline(9, [2, 4, 8], [1.0, 0.0, 7.0]).back(9) == 3
+    assert BetweenTimeline(9, [2, 4, 8], [1.0, 0.0, 7.0]).back() == 3
 
 
 @given(st.integers(2, 400), st.sampled_from([0.1, 1.0, 2.5]), st.integers(1, 7), st.booleans(), st.booleans())

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from support.io_samples import make
 
 from himach.errors import TrajectoryError
-from himach.io.trajectories.index import xdr_index
-from himach.io.trajectories.index.timeline import EvenTimeline, JoinedTimeline, ListedTimeline
+from himach.io.trajectories.index import walk, xdr_index
+from himach.io.trajectories.index.timeline import EvenTimeline, ListedTimeline
 from himach.io.trajectories.index.walk import extend_index, join_parts, read_index, walk_part
 from himach.io.trajectories.index.xdr_index import (
-    IndexTimeline,
     XdrIndex,
     are_packed,
     load_indexes,
@@ -57,26 +56,18 @@ def walked(path: Path, kind: str = "XTC") -> list[tuple[int, int, float, int]]:
 def seen(index: XdrIndex) -> list[tuple[int, int, float, int]]:
     """Return the same of an index, which is asked for frames one by one."""
     numbers = np.arange(index.n_frames)
-    times, sizes = index.times(numbers), index.sizes(numbers)
+    times, sizes = index.times, index.sizes(numbers)
     found = [(*index.place(number), index.time(number), index.fields(number)) for number in numbers.tolist()]
     assert [time for _, _, time, _ in found] == times.tolist()
     assert [end - begin for begin, end, _, _ in found] == sizes.tolist()
     return found
 
 
-def together(path: Path, parts: int, kind: str = "XTC") -> XdrIndex | None:
+def together(path: Path, n_parts: int, kind: str = "XTC") -> XdrIndex | None:
     """Walk over a file in so many parts."""
     status = path.stat()
-    return fit(
-        path, kind, status.st_size, [walk_part(str(path), kind, status.st_size, part, parts) for part in range(parts)]
-    )
-
-
-def fit(path: Path, kind: str, size: int, parts) -> XdrIndex | None:
-    rows = [columns[:-1] for _, columns in parts]
-    ends = [columns[-1:] for walked, columns in parts if walked.n_frames] or [parts[0][1]]
-    columns = np.concatenate([*rows, ends[-1]])
-    return join_parts(str(path), kind, size, path.stat().st_ctime_ns, [walked for walked, _ in parts], columns)
+    parts = [walk_part(str(path), kind, status.st_size, part, n_parts) for part in range(n_parts)]
+    return join_parts(str(path), kind, status.st_size, status.st_ctime_ns, parts)
 
 
 @given(st.data())
@@ -98,6 +89,24 @@ def test_parts_of_small_frames_are_the_whole(tmp_path_factory, data):
     alone = read_index(str(path), "XTC")
     assert index.facts == alone.facts
     assert seen(pickle.loads(pickle.dumps(alone))) == expected
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_threads_walk_over_a_long_file(tmp_path, monkeypatch, damaged):
+    path = make(tmp_path / "a.xtc", [0.1 * i for i in range(50)])
+    if damaged:
+        content = bytearray(path.read_bytes())
+        content[walked(path)[20][0]] ^= 255
+        path.write_bytes(bytes(content))
+    parts, whole = [], walk.walk_part
+    monkeypatch.setattr(walk, "PART_BYTES", 1000)
+    monkeypatch.setattr(walk, "walk_part", lambda *args, **more: (parts.append(args), whole(*args, **more))[1])
+    if damaged:
+        with pytest.raises(TrajectoryError, match="frame 20 is damaged"):
+            read_index(str(path), "XTC")
+    else:
+        assert seen(read_index(str(path), "XTC")) == walked(path)
+    assert len(parts) == walk.MAX_PARTS
 
 
 @pytest.mark.parametrize("kind", ["xtc", "trr"])
@@ -191,8 +200,8 @@ def test_frames_that_follow_while_a_file_is_walked_over_are_left_out(tmp_path):
     size, expected = path.stat().st_size, walked(path)
     with open(path, "ab") as file:
         file.write(b"".join(small_frame(4, float(i)) for i in range(10, 15)))
-    found = [walk_part(str(path), "XTC", size, part, 3) for part in range(3)]
-    index = fit(path, "XTC", size, found)
+    parts = [walk_part(str(path), "XTC", size, part, 3) for part in range(3)]
+    index = join_parts(str(path), "XTC", size, path.stat().st_ctime_ns, parts)
     if index is not None:  # frames behind the last whole one may be taken for what a damaged one has swallowed
         assert seen(index) == expected
     assert os.path.getsize(path) > size
@@ -267,20 +276,11 @@ def test_a_replaced_index_stays_mapped(files, stored, tmp_path):
     assert seen(before) == seen(files[path])
 
 
-def test_times(files):
-    index = next(iter(files.values()))
-    known = lambda: files  # noqa: E731
-    for times in (
-        EvenTimeline(10, 0.5, 3.0, 7.0),
-        ListedTimeline(np.array([1.0, 2.0, 4.0])),
-        IndexTimeline(index, 2.0),
-        JoinedTimeline([(IndexTimeline(index, 2.0), 20), (EvenTimeline(10, 0.5), 5), (ListedTimeline(np.ones(3)), 2)]),
-    ):
-        content = pack_times(times)
-        numbers = np.arange(len(times))
-        again = load_times(content, len(times), known)
-        assert again.at(numbers).tobytes() == times.at(numbers).tobytes()
-        assert load_times(content, len(times) + 1, known) is None
-        assert load_times(content[: len(content) // 2], len(times), known) is None
-        assert load_times(None, len(times), known) is None
-    assert load_times(pack_times(IndexTimeline(index)), index.n_frames, dict) is None
+@pytest.mark.parametrize("times", [EvenTimeline(10, 0.5, 3.0, 7.0), ListedTimeline(np.array([1.0, 2.0, 4.0]))])
+def test_times(times):
+    content = pack_times(times)
+    numbers = np.arange(len(times))
+    assert load_times(content, len(times)).at(numbers).tobytes() == times.at(numbers).tobytes()
+    assert load_times(content, len(times) + 1) is None
+    assert load_times(content[: len(content) // 2], len(times)) is None
+    assert load_times(None, len(times)) is None
