@@ -1,12 +1,10 @@
 """What others do beside a run that keeps its pairs: to its directory, its disk, its trajectory, its script."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -158,7 +156,6 @@ def disk(tmp_path):
         yield path
 
 
-@pytest.mark.nightly
 def test_a_disk_that_gets_full_ends_the_keeping_and_not_the_run(ground, disk):
     message = ground.ended(ground.start("out", "--pairs", disk / "pairs", slow=0.5))
     assert message.count("No space left on device") == 1
@@ -168,21 +165,6 @@ def test_a_disk_that_gets_full_ends_the_keeping_and_not_the_run(ground, disk):
     # As full as it is, what is there is used.
     message = ground.ended(ground.start("again", "--pairs", disk / "pairs"))
     assert 0 < ground.same("again")["frames"] < N_FRAMES
-
-
-def test_a_disk_that_is_full_from_the_beginning(ground, disk):
-    (disk / "pairs").mkdir()
-    with (disk / "large").open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
-        while True:
-            file.write(bytes(4096))
-    message = ground.ended(ground.start("out", "--pairs", disk / "pairs"))
-    assert message.count("No space left on device") == 1
-    ground.same("out")
-    (disk / "large").unlink()
-    subprocess.run(["mount", "-o", "remount,size=4m", disk], check=True)
-    ground.right("again", "--pairs", disk / "pairs")
-    assert ground.same("again")["frames"] == 0
-    assert parts(disk / "pairs")
 
 
 def test_a_disk_that_cannot_be_written_is_named_before_anything_is_read(ground, disk):
@@ -246,13 +228,3 @@ def test_more_parts_than_files_can_be_open(ground, memory):
     message = ground.ended(ground.start("out", "--pairs", place, "--memory", memory, ulimit="-n 64"))
     assert message == f"himach: 60 of 60 frames were mapped before (pairs in {place})\n"
     assert ground.same("out")["frames"] == N_FRAMES
-
-
-def test_a_clock_that_jumps(ground):
-    """Files of tomorrow, and of long ago, are as good as others."""
-    place = ground.folder / "pairs"
-    ground.right("out", "--pairs", place, "--stop", "30")
-    for path, when in zip(parts(place), (0, 4e9, time.time()), strict=False):
-        os.utime(path, (when, when))
-    ground.right("again", "--pairs", place)
-    assert ground.same("again")["frames"] == 30

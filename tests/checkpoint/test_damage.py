@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import re
 import shutil
 import tempfile
@@ -219,16 +218,3 @@ def test_parts_of_another_user_are_used_if_they_can_be_read_and_need_no_trust(op
     os.close(read)
     pickled = "it has values that are pickled, which are not read here"
     assert bad == ["it cannot be opened: Permission denied", pickled, pickled, pickled]  # of Columns, all three
-
-
-def test_bits_that_flip(ground):
-    flips = 800 if os.environ.get("HIMACH_NIGHTLY") else 150
-    counted = ground.flips(flips, 6, random.Random(1))
-    assert counted["damages"] == flips
-    assert counted["seen"] > 0.75 * flips  # all but those of the lock
-
-
-@pytest.mark.nightly
-def test_files_torn_at_any_length(ground):
-    counted = ground.lengths(41, 6)
-    assert counted["seen"] > 0.99 * counted["damages"] - 1

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from support.needs import sample
 
 from himach.checkpoint.directory import MAP, PairsDirectory, is_private
 from himach.errors import UsageError
@@ -60,6 +61,18 @@ def test_what_does_not_say_its_map_has_none(directory, content):
     (begun.path / MAP).unlink()
     (result,) = directory.generations("rmsd")
     assert result.fingerprint is None
+
+
+def test_a_damaged_map_has_none(directory):
+    """Whichever bit flips, or wherever it is torn."""
+    begun = directory.begin("rmsd", fingerprint_of(load("rmsd")()))
+    begun.write()
+    data = (begun.path / MAP).read_bytes()
+    for place in sample(range(len(data)), 200):
+        for content in (data[:place], data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :]):
+            (begun.path / MAP).write_bytes(content)
+            (result,) = directory.generations("rmsd")
+            assert result.fingerprint is None
 
 
 def test_another_run_is_refused_by_name_and_a_dead_one_is_not(tmp_path):

@@ -102,15 +102,6 @@ def test_what_differs_is_mapped_again_beside_it(place):
     assert obtained.record["reused"]["frames"] == N_FRAMES
 
 
-def test_other_ranks(place):
-    whole = run(place, stop=50)
-    run(place, pairs=place / "pairs", stop=40, ranks=2)
-    assert text(run(place, pairs=place / "pairs", stop=50)) == text(whole)
-    obtained = run(place, pairs=place / "pairs", stop=50, ranks=2)
-    assert text(obtained) == text(whole)
-    assert obtained.record["reused"]["frames"] == 50
-
-
 OPEN = """
 import ctypes
 LOG = ctypes.CDLL(None)

@@ -137,17 +137,6 @@ def test_while_a_run_has_it_nothing_goes_and_all_is_told(kept):
     assert find_kept_frames(kept).holder == ""
 
 
-def test_a_dead_runs_lock_is_nobodys(kept):
-    child = os.fork()
-    if child == 0:
-        PairsDirectory(kept).claim()
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert (kept / ".lock").exists()
-    assert find_kept_frames(kept).holder == ""
-    assert evict_chosen(kept, None).generations == 3
-
-
 def test_an_output_directory_of_a_run_that_did_not_end(kept, tmp_path):
     out = tmp_path / "out"
     out.mkdir()

@@ -5,12 +5,9 @@ import pytest
 
 import himach
 from himach.checkpoint import checkpoint_writer as keeper
-from himach.engine.shuffle.runs import Memory, Runs
 from himach.engine.shuffle.spill import Scratch
-from himach.engine.shuffle.stack import MergedBlocks
 from himach.errors import HimachError
 
-from ..engine.shuffle.test_stack import SHARDS, made_up
 from .sample import write_topology, write_trajectory
 
 N_FRAMES = 60
@@ -91,21 +88,3 @@ def test_where_the_disk_takes_no_more_the_rest_is_spilled(place, monkeypatch):
     again = run(place, pairs=place / "pairs")
     assert 0 < again.record["reused"]["frames"] < N_FRAMES
     assert again.text() == whole.text()
-
-
-def test_what_has_been_spilled_is_not_referred_to_as_well(tmp_path):
-    memory = Memory(1 << 30, tmp_path)
-    result = Runs(memory, SHARDS)
-    first, second = [made_up(0, "f8", False, 100, 3)], [made_up(0, "f8", False, 50, 4)]
-    scratch = Scratch(tmp_path)
-    on_disk = [scratch.spill(MergedBlocks([block])) for block in first]
-    result.put(first)
-    result.put(second)
-    expected = [len(block) for block in result.part(0, SHARDS)]
-    result.exchange(first, on_disk)
-    assert result.spilled
-    assert [len(block) for block in result.part(0, SHARDS)] == expected
-    result.spill(tmp_path)
-    result.exchange(second, [scratch.spill(MergedBlocks([block])) for block in second])
-    assert [len(block) for block in result.part(0, SHARDS)] == expected
-    scratch.close()

@@ -6,12 +6,13 @@ Tests marked ``fresh`` start an interpreter for each command instead.
 
 import functools
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from MDAnalysisTests.datafiles import DCD, PSF
@@ -128,3 +129,31 @@ def wait_until(condition, seconds: float = 60) -> bool:
             return True
         time.sleep(0.05)
     return bool(condition())
+
+
+#: What a run does to files, each at a moment at which it may be killed.
+TOUCHING = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.listdir", "shutil.rmtree"}
+
+
+def killed_at_touch(folder: Path, at: int, act: Callable[[], object]) -> bool:
+    """Act in a process that is killed at its touch number `at` of what lies in a folder; return whether it was."""
+    child = os.fork()
+    if child == 0:
+        touches = 0
+
+        def count(event: str, arguments: tuple[object, ...]) -> None:
+            nonlocal touches
+            if event in TOUCHING and str(folder) in str(arguments[0]):
+                touches += 1
+                if touches == at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        try:
+            sys.addaudithook(count)
+            act()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert status in (0, signal.SIGKILL)
+    return status != 0
