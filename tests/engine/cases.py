@@ -40,43 +40,6 @@ VALUES = st.one_of(
 )
 
 
-def _columns(rows: int, width: int, layout: int, seed: int) -> himach.Pairs:
-    rng = np.random.default_rng(seed)
-    keys = rng.integers(0, 3, (rows, width) if width else rows)
-    values = [
-        None,
-        rng.random(rows),
-        rng.random(rows).astype(np.float32),
-        rng.random((rows, 3)),
-        rng.integers(0, 2, (rows, 2, 2), dtype=np.int16),
-        np.zeros(rows, dtype="i4,f8"),
-        np.full(rows, "é", dtype="U3"),
-        rng.random(rows).astype(">f8"),
-        np.zeros((rows, 0)),
-    ]
-    return himach.Pairs(keys, values[layout])
-
-
-COLUMNS = st.builds(_columns, st.integers(0, 5), st.integers(0, 2), st.integers(0, 8), st.integers(0, 9))
-EMISSIONS = st.lists(
-    st.lists(st.one_of(COLUMNS, st.tuples(FEW_KEYS, VALUES), st.tuples(KEYS, VALUES)), max_size=4), max_size=12
-)
-
-
-class Replay(himach.Analysis):
-    """Yields what it is told to; a class attribute, because it is no parameter."""
-
-    def __init__(self, plan: Any) -> None:
-        super().__init__()
-        self.plan = plan
-
-    def map(self, frame: Any) -> Any:
-        return self.plan[frame.number] or None
-
-    def reduce(self, key: Any, series: Any) -> Any:
-        return (series.frames, series.steps, series.times, series.boxes, series.values)
-
-
 class Everything(himach.Analysis):
     """Yields keys and values of many kinds; gives back all that a series has."""
 

@@ -21,9 +21,6 @@ single dispatch | map: n = f(1) + f('')
           def _(x: int): return 2
 a lock | before: LOCK = threading.Lock() | map: with LOCK: n = 1
 a logger | before: LOG = logging.getLogger('z') | map: LOG.debug('x'); n = 1
-a pattern | map: n = len(P.findall('xx'))
-  before: import re
-          P = re.compile('x')
 a match | map: n = M.end()
   before: import re
           M = re.match('x', 'x')
@@ -59,15 +56,8 @@ caches that are named | setup: self.memo, self.tree, self.buffer = {}, None, np.
 a universal function | map: n = erf(1.0) + f(1)
   before: from scipy.special import erf
           f = np.frompyfunc(lambda x: 2 * x, 1, 1)
-a search tree | before: from scipy.spatial import cKDTree | setup: self.tree = cKDTree(np.eye(3))
-  map:    n = self.tree.query([1, 0, 0])[1]
 a search by FastNS | before: from MDAnalysis.lib.nsgrid import FastNS
   setup:  self.ns = FastNS(5, self.ca.positions, u.dimensions) | map: n = len(self.ns.self_search().get_pairs())
-a table that is read | before: import pandas | setup: self.t = pandas.DataFrame({'x': [1, 2]})
-  map:    n = self.t.groupby('x').size().iloc[0]
-what cannot be compared, where map() does not read it | map: n = 1
-  setup:  self.a, self.b, self.c = itertools.count(), itertools.cycle('abc'), (i for i in range(99))
-          self.d, self.e, self.f = open(__file__), csv.writer(io.StringIO()), queue.SimpleQueue()
 a generator, where map() does not draw | setup: self.r = np.random.default_rng(1) | map: n = 1
 the Universe, and what is of its frame
   setup:  self.u, self.ts, self.box, self.first = u, u.trajectory.ts, u.dimensions, u.trajectory.ts.positions

@@ -1,12 +1,10 @@
 """Memory and disk: what is held stays within the limit, what is on disk comes back, and nothing is left of it."""
 
 import os
-import signal
 import tracemalloc
 
 import numpy as np
 import pytest
-from support.commands import run_python
 
 import himach
 from himach.engine import mapping
@@ -79,24 +77,6 @@ def test_a_full_disk_is_named_with_the_way_out(tmp_path, monkeypatch):
     monkeypatch.setattr(ColumnWriter, "add_pieces", full)
     with pytest.raises(SpillError, match=rf"in {tmp_path}: No space left on device; free space there, .*TMPDIR"):
         run(LIMIT, tmp_path)
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-import numpy as np
-from himach.engine.shuffle.spill import Scratch
-scratch = Scratch(Path(sys.argv[1]))
-scratch.append(np.zeros(1 << 20, dtype=np.uint8))
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-@pytest.mark.nightly
-def test_nothing_is_left_of_a_killed_process(tmp_path):
-    done = run_python("-P", "-c", KILLED, tmp_path, timeout=60)
-    assert done.returncode == -signal.SIGKILL
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_file_of_a_running_process_has_no_name_and_is_its_own(tmp_path):

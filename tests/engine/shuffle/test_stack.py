@@ -1,11 +1,9 @@
 """Blocks as one, in memory and on disk, against their rows as plain Python values."""
 
-from dataclasses import fields
-
 import numpy as np
 import pytest
 
-from himach.engine.pairs.block import Block, Form, by_shard, objects
+from himach.engine.pairs.block import Form, by_shard, objects
 from himach.engine.shuffle import block_file
 from himach.engine.shuffle.spill import Scratch
 from himach.engine.shuffle.stack import MergedBlocks
@@ -34,15 +32,6 @@ def rows(block, shard):
     columns = {name: column[a:b].tolist() for name, column in block.columns().items()}
     order = columns.pop("order", [0] * (b - a))
     return list(zip(order, *columns.values(), strict=True))
-
-
-def test_a_block_lists_every_column_that_it_may_have():
-    block = made_up(2, "f4", True, 20, 0)
-    assert [*block.columns()] == [
-        field.name for field in fields(Block) if field.name not in ("form", "width", "bounds")
-    ]
-    again = Block(block.form, block.width, block.bounds, **block.columns())
-    assert [rows(again, shard) for shard in range(SHARDS)] == [rows(block, shard) for shard in range(SHARDS)]
 
 
 @pytest.mark.parametrize("width", [-1, 0, 2])
