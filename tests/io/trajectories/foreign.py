@@ -103,13 +103,11 @@ def _plain(value: Any) -> Any:
 
 
 @functools.cache
-def trajectories(names: tuple[str, ...] = ()) -> list[Foreign]:
-    """Return those of these names, or all, that MDAnalysis opens and reads to its end with what is installed here."""
+def trajectories() -> list[Foreign]:
+    """Return those that MDAnalysis opens and reads to its end with what is installed here."""
     found = []
     tprs = 0
     for name, path in _files().items():
-        if names and name not in names:
-            continue
         format_ = next((kind for start, kind in FORMATS.items() if name.startswith(start)), None)
         try:
             reader_class = get_reader_for(path, format=format_)

@@ -1,9 +1,6 @@
 """Frames of every trajectory that MDAnalysisTests ships are those that MDAnalysis reads in it, to the last bit."""
 
-from pathlib import Path
-
 import pytest
-from support.ranks import run_under_mpiexec
 
 from himach.io.trajectories.origin import open_origin
 
@@ -61,8 +58,3 @@ def test_runs_cached_or_not(tmp_path, part):
     several = [one for one in trajectories() if len(one.frames) > 1][part::PARTS]
     wrong = [text for one in several for text in differences(one, tmp_path)]
     assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.nightly
-def test_three_ranks_cached_or_not():
-    run_under_mpiexec(Path(__file__).with_name("ranks_foreign.py"), 3, timeout=200)

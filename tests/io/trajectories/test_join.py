@@ -63,15 +63,6 @@ def test_files_that_begin_at_the_same_time_are_no_restart(tmp_path, later):
         open_origin(paths)
 
 
-@pytest.mark.parametrize("starts", [[0, 4, 4], [0, 0, 4], [0, 4, 8, 8]])
-def test_of_many_files_none_goes_as_a_whole(tmp_path, starts):
-    """Also a file that another wrote again from the checkpoint at which it had begun."""
-    paths = [make(tmp_path / f"{i}.xtc", [start + j for j in range(6)]) for i, start in enumerate(starts)]
-    twins = [i for i, start in enumerate(starts) if starts.count(start) > 1]
-    with pytest.raises(UsageError, match=rf"{twins[0]}\.xtc and .*{twins[1]}\.xtc both begin at .* {WAY_OUT}"):
-        open_origin(paths)
-
-
 @pytest.mark.parametrize("later", [[0, 1, 2], [0, 1, 2, 3, 4, 5, 6]], ids=["before", "before and beyond"])
 def test_files_out_of_order(tmp_path, later):
     a, b = make(tmp_path / "a.xtc", later), make(tmp_path / "b.xtc", [3, 4])
@@ -252,14 +243,6 @@ def test_damaged_manifest_and_times(tmp_path, name, damage):
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(TrajectoryError, match=re.escape(name)):
         open_origin([tmp_path / "frames"])
-
-
-def test_manifest_round_trip(tmp_path):
-    manifest = Manifest(10, 4, 3, "TRR", "f%03d.trr", "topology.gro", {"atom_style": "id x y z"}, "x")
-    manifest.write(str(tmp_path / "himach.json"))
-    assert Manifest.read(str(tmp_path / "himach.json")) == manifest
-    assert manifest.n_files == 4
-    assert [manifest.frames_in(number) for number in range(4)] == [3, 3, 3, 1]
 
 
 def test_unfinished_split_is_finished(tmp_path):

@@ -95,13 +95,6 @@ def test_dt_of_times_that_float32_rounds(tmp_path, suffix, begin, step):
     assert origin.dt(range(400)) == pytest.approx(step, rel=1e-2)
 
 
-def test_dt_keyword(tmp_path):
-    paths = [make(tmp_path / "a.xtc", [0, 1, 2]), make(tmp_path / "b.xtc", [0.5, 1])]
-    origin = open_origin(paths, keywords={"dt": 5.0})
-    assert [frame.time for frame in origin.read(range(5))] == [0, 5, 10, 15, 20]
-    assert origin.dt(range(5)) == 5
-
-
 @pytest.mark.parametrize("kind", ["xtc", "trr"])
 def test_bytes_are_exact(kind, tmp_path):
     path = make(tmp_path / f"a.{kind}", [0, 1, 2, 3])
@@ -113,17 +106,6 @@ def test_bytes_are_exact(kind, tmp_path):
     assert source.bytes_origin == path.stat().st_size
     assert source.bytes_cache == 0
     source.close()
-
-
-def test_another_content_has_another_fingerprint(tmp_path):
-    first, other = (open_origin([make(tmp_path / f"{last}.xtc", [0, 1, last])]) for last in (2, 2.5))
-    assert first.fingerprint != other.fingerprint
-
-
-def test_locate(tmp_path):
-    origin = open_origin([make(tmp_path / "a.xtc", [0, 1, 2]), make(tmp_path / "b.xtc", [3, 4])])
-    assert origin.locate(2) == (str(tmp_path / "a.xtc"), 2)
-    assert origin.locate(3) == (str(tmp_path / "b.xtc"), 0)
 
 
 def test_missing_file_gets_a_hint(tmp_path):

@@ -21,7 +21,7 @@ from himach.io.trajectories.dcd_file import DcdHeader
 from himach.io.trajectories.files import reads_in_order
 from himach.io.trajectories.formats import FORMATS as REGISTERED
 from himach.io.trajectories.origin import Origin, open_origin
-from himach.io.trajectories.readahead import Ahead, ask_for
+from himach.io.trajectories.readahead import Ahead
 from himach.io.trajectories.reader_file import ReaderFile
 
 from .foreign import read_frames
@@ -118,12 +118,6 @@ def test_a_model_without_a_box_shows_that_of_the_model_before_it(given, tmp_path
     assert boxes(origin, [5, 3, 3, 4, 0]) == [shown[i] for i in (5, 3, 3, 4, 0)]
 
 
-@pytest.mark.parametrize("given", [[None] * 4, [10, None, None, None], [10, 11, 12, 13]])
-def test_models_that_stand_alone_are_sought(given, tmp_path):
-    (file, _) = open_origin([pdb(tmp_path / "a.pdb", given)]).files()[0]
-    assert not file._ordered
-
-
 def write_trz(path: Path, first: int) -> Path:
     """Copy a TRZ file and number its frames from `first`, as one does that was cut from a longer one."""
     origin = open_origin([data.TRZ], data.TRZ_psf)
@@ -203,17 +197,6 @@ def test_every_frame_is_asked_for_before_it_is_read_and_not_too_early(n, start, 
     assert asked[: len(numbers)] == numbers
     assert all(number < n_frames and (number - numbers[0]) % stride == 0 for number in beyond)
     assert not beyond or stride > 0
-
-
-def test_neighbours_are_asked_for_together(tmp_path, monkeypatch):
-    path = tmp_path / "file"
-    path.write_bytes(bytes(100))
-    calls = []
-    monkeypatch.setattr(os, "posix_fadvise", lambda _fd, begin, length, advice: calls.append((begin, length, advice)))
-    monkeypatch.setattr(readahead, "HOLE_BYTES", 5)
-    ask_for(str(path), [(0, 10), (10, 20), (25, 30), (50, 60)])
-    assert calls == [(0, 30, os.POSIX_FADV_WILLNEED), (50, 10, os.POSIX_FADV_WILLNEED)]
-    ask_for(str(tmp_path / "missing"), [(0, 10)])
 
 
 @pytest.mark.parametrize("name", ["XTC", "TRR", "DCD", "NCDF", "PDB"])

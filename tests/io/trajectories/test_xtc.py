@@ -12,7 +12,6 @@ from MDAnalysis.lib.formats.libmdaxdr import TRRFile, XTCFile
 from support.io_samples import make, offsets_of, positions
 
 from himach.errors import TrajectoryError
-from himach.frame import Coded
 from himach.io.frame_source import ReadOptions
 from himach.io.trajectories import xtc
 from himach.io.trajectories.origin import open_origin
@@ -186,24 +185,6 @@ def test_any_damage_is_an_error_or_a_frame(tmp_path, data):
         assert frame.positions.shape == (60, 3)
     except TrajectoryError as error:
         assert "damaged" in str(error)
-
-
-def test_random_bytes_are_decoded_within_bounds():
-    random = np.random.default_rng(7)
-    for _ in range(3000):
-        n_atoms = int(random.integers(1, 50))
-        n_bytes = int(random.integers(0, 16 * n_atoms))
-        memory = random.integers(0, 256, n_bytes + xtc.PAD, dtype=np.uint8)
-        least = random.integers(-(2**31), 2**31, 3)
-        ends = [*least, *np.minimum(least + random.integers(0, 2 ** random.integers(1, 33), 3), 2**31 - 1)]
-        sizes = int(random.integers(0, 80))
-        coded = Coded(memory, 0, n_bytes, tuple(int(end) for end in ends), sizes, 1e3, 10, n_atoms)
-        out = np.full((n_atoms + 20, 3), 7, np.float32)
-        try:
-            xtc.decode(coded, out[:n_atoms])
-        except ValueError as error:
-            assert "damaged" in str(error)
-        assert (out[n_atoms:] == 7).all()
 
 
 def test_small_systems_and_double_precision(tmp_path):

@@ -11,8 +11,6 @@ from MDAnalysis.coordinates.H5MD import H5MDReader, H5MDWriter
 from support import needs
 
 from himach.errors import TrajectoryError, UsageError
-from himach.io.frame_source import ReadOptions
-from himach.io.trajectories.h5md import layout
 from himach.io.trajectories.h5md.h5md_file import H5mdFile
 from himach.io.trajectories.h5md.layout import VECTORS
 from himach.io.trajectories.origin import open_origin
@@ -149,34 +147,6 @@ def test_chunks_of_zarr(how, tmp_path):
     of_some = file.frame_files(np.array([0, 4]))
     assert all(Path(path).is_file() for path in of_some)
     assert of_some < file.frame_files(np.arange(12)) <= {*file.content(100)}
-
-
-def test_some_atoms_need_no_others(name, tmp_path):
-    content = tree(n_atoms=40)
-    expected = content[f"{BASE}/position/value"][0] * np.float32(10)
-    origin = open_origin([write(tmp_path / name, content, 3, 8)])
-    for atoms in ([0, 2], [17], [39], [3]):
-        for frame in origin.read(range(12), ReadOptions(np.array(atoms))):
-            np.testing.assert_array_equal(frame.positions[atoms], expected[frame.number][atoms])
-    for atoms in ([1], [20], [3], range(40)):  # of the same chunk
-        frame = next(origin.read([7], ReadOptions(np.array(atoms))))
-        np.testing.assert_array_equal(frame.positions[atoms], expected[7][atoms])
-
-
-def test_every_chunk_is_read_once(name, tmp_path, monkeypatch):
-    path = write(tmp_path / name, tree(), 4, **({"compression": "gzip"} if name.endswith("h5md") else {}))
-    read = []
-    inner = layout.Rows._load
-
-    def noted(self, row, columns):
-        read.append(self.array.name.strip("/"))
-        inner(self, row, columns)
-
-    origin = open_origin([path])
-    monkeypatch.setattr(layout.Rows, "_load", noted)
-    monkeypatch.setattr(layout, "BLOCK_BYTES", 1)
-    read_frames(origin)
-    assert read.count(f"{BASE}/position/value") == 3
 
 
 # Beyond MDAnalysis: what H5MD allows.

@@ -49,18 +49,6 @@ def test_cached_in_parts_and_whole(name, tmp_path):
     assert outcome(path, cache=place) == [*expected, False]
 
 
-def test_files_that_follow_one_another(tmp_path):
-    content = tree()
-    later = {
-        path: (values[6:] if values is not None and path.endswith(("value", "step", "time")) else values, attributes)
-        for path, (values, attributes) in content.items()
-    }
-    paths = [write(tmp_path / "one.h5md", content), write(tmp_path / "two.zarr", later)]
-    with pytest.warns(UserWarning, match=r"6 frames of .*one\.h5md, from .* dropped: .*two\.zarr has them again"):
-        origin = open_origin(paths)
-    assert [frame[1:] for frame in read_frames(origin)] == [frame[1:] for frame in read_frames(open_origin(paths[:1]))]
-
-
 def touch(path: Path) -> None:
     """Change a byte of a chunk of positions, whose codec has no checksum."""
     content = bytearray(path.read_bytes())
@@ -178,16 +166,6 @@ def test_a_missing_package_is_named(package, name, tmp_path, monkeypatch):
     with pytest.raises(UsageError, match=rf"{name}: .* need {package}: pip install 'himach\[{extra}\]'"):
         open_origin([path])
     assert read_fingerprint([path])
-
-
-def test_a_file_cut_off(tmp_path):
-    path = write(tmp_path / "a.h5md", tree())
-    path.write_bytes(path.read_bytes()[:-3000])
-    with pytest.raises(TrajectoryError, match=r"a\.h5md cannot be read as H5MD: .*truncated"):
-        open_origin([path])
-    path.write_bytes(b"no HDF5 at all")
-    with pytest.raises(TrajectoryError, match=r"a\.h5md cannot be read as H5MD: .*signature"):
-        open_origin([path])
 
 
 @pytest.mark.parametrize("name", KINDS[1:])

@@ -86,11 +86,6 @@ def test_trr_is_what_mdanalysis_writes(tmp_path):
     assert written(tmp_path, Trr, frames).read_bytes() == path.read_bytes()
 
 
-def test_a_frame_of_trr_has_the_bytes_that_it_says():
-    assert Trr(Content(5, 1000)).frame_bytes == 84 + 36 + 12 * 1000
-    assert Trr(Content(5, 1000, True, True)).frame_bytes == 84 + 36 + 36 * 1000
-
-
 def test_netcdf_says_of_itself_what_the_convention_asks(tmp_path):
     path = written(tmp_path, NetCdf, sample_frames(4, N_ATOMS, velocities=True))
     with netcdf_file(path, mmap=False) as file:

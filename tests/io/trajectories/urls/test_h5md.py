@@ -10,17 +10,15 @@ import shutil
 
 import pytest
 from support import needs
-from support.cache_data import Emit
 
-import himach
 from himach.errors import TrajectoryError, UsageError
 from himach.io.trajectories.origin import open_origin
 from himach.io.trajectories.urls import byte_file
 from himach.io.trajectories.urls.byte_file import ask_again
 
 from ...frame_sources import OriginTests, write_files
-from ..foreign import minimal_topology, read_frames
-from ..h5md.trees import BASE, KINDS, tree, write
+from ..foreign import read_frames
+from ..h5md.trees import BASE, tree, write
 
 
 class TestFilesByUrl(OriginTests):
@@ -65,22 +63,6 @@ def test_frames_are_those_of_the_local_file(web, name, how):
         assert read_frames(open_origin([web.url(f"{name}/")])) == expected
 
 
-@pytest.mark.nightly(but=1)
-@pytest.mark.parametrize("name", KINDS)
-def test_runs(web, tmp_path, name):
-    path, topology = put(web.folder / name), minimal_topology(tmp_path, 7)
-
-    def table(trajectory, cache, **more):
-        outcome = himach.run(Emit(), trajectory, topology, cache=cache, progress=False, **more).outcome
-        return {name: values.tolist() for name, values in outcome["frames"].items()}
-
-    place = tmp_path / "store"
-    expected = table(path, "off")
-    assert [table(web.url(name), cache, ranks=2) for cache in ("off", place, place)] == [expected] * 3
-    web.fault = lambda number, place: "404" if "/c/" in place or "/0." in place else None
-    assert table(web.url(name), place) == expected
-
-
 def test_no_more_is_asked_for_than_frames_take(web):
     content = tree(40, 50_000)
     path = put(web.folder / "a.h5md", content, 1, 50_000)
@@ -92,14 +74,6 @@ def test_no_more_is_asked_for_than_frames_take(web):
     there = pickle.loads(pickle.dumps(origin))
     assert read_frames(there, some) == expected[10:20]
     assert web.sent["a.h5md"] - opened < path.stat().st_size / 2
-
-
-def test_a_server_that_fails_is_named(web):
-    put(web.folder / "a.h5md", tree(40, 5000), 1, 5000)
-    origin = open_origin([web.url("a.h5md")])
-    web.fault = lambda number, place: "404"
-    with pytest.raises(TrajectoryError, match=r"frame 30 .*there is no such file \(the server says 404\)"):
-        read_frames(origin, [30])
 
 
 def test_objects_of_h5py_that_another_thread_would_collect_hang_no_read(web, tmp_path):

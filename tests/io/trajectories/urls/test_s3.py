@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,12 +10,9 @@ from support.cache_data import make
 from support.commands import himach as command
 
 from himach.errors import UsageError
-from himach.io.trajectories.origin import open_origin
 from himach.io.trajectories.urls.byte_file import fetch, read_status
 from himach.io.trajectories.urls.transport import PassingError, RemoteChangedError, RemoteError, open_transport
 
-from ..foreign import read_frames
-from ..h5md.trees import tree, write
 from .test_runs import outcome
 
 BUCKET = "simulations"
@@ -162,13 +158,3 @@ def test_settings_that_are_wrong_are_told(bucket, monkeypatch):
     monkeypatch.setenv("AWS_PROFILE", "nobody's")
     with pytest.raises(UsageError, match="nobody's"):
         open_transport(f"s3://{BUCKET}/md.xtc")
-
-
-@pytest.mark.nightly
-def test_a_directory_of_zarr_gives_the_frames_of_the_local_one(bucket, tmp_path):
-    zarr = needs.module("zarr")
-    path = write(tmp_path / "a.3.zarr", tree())
-    zarr.consolidate_metadata(str(path))
-    for file in filter(Path.is_file, path.rglob("*")):
-        bucket.upload_file(str(file), BUCKET, f"run/{file.relative_to(tmp_path)}")
-    assert read_frames(open_origin([f"s3://{BUCKET}/run/a.3.zarr"])) == read_frames(open_origin([path]))
