@@ -106,19 +106,6 @@ def test_a_missing_frame_is_missing_alone(format_):
     window.close()
 
 
-def test_a_frame_that_came_later(monkeypatch):
-    monkeypatch.setattr(windows, "AGAIN_SECONDS", 0.0)
-    frames = ListedFrames()
-    frames.missing = {4}
-    window, content = window_of(Trr, frames)
-    at = 4 * 420
-    with pytest.raises(TrajectoryError):
-        window.read(at, 10)
-    frames.missing = set()
-    assert read(window, at, 10) == content[at : at + 10]
-    window.close()
-
-
 def test_a_dataset_that_is_away_for_a_while(monkeypatch):
     monkeypatch.setattr(windows, "AGAIN_SECONDS", 0.0)
     frames = ListedFrames()

@@ -80,16 +80,6 @@ def read(operations, handle, size=10**6, offset=0):
     return bytes(operations.read(PATH, size, offset, handle))
 
 
-def test_a_file_that_is_open_grows(made, operations):
-    handle = operations.open(PATH, os.O_RDONLY)
-    assert read(operations, handle) == CONTENT[: 5 * 360]
-    assert read(operations, handle, offset=5 * 360) == b""
-    made.n_frames = 12
-    assert operations.getattr(PATH)["st_size"] == len(CONTENT)
-    assert read(operations, handle) == CONTENT
-    operations.release(PATH, handle)
-
-
 def test_a_file_that_is_made_anew_is_not_mixed_with_the_one_before(made, operations, caplog):
     handle = operations.open(PATH, os.O_RDONLY)
     assert read(operations, handle) == CONTENT[: 5 * 360]
@@ -125,13 +115,3 @@ def test_a_topology_that_is_gone(made, operations):
     made.missing = set()
     assert bytes(operations.read(path, 2, 1, handle)) == b"op"
     assert operations.read(path, 2, 3, handle) == b""
-
-
-def test_what_is_not_there_or_not_a_file(operations):
-    for path, flags, number in (("/run8", 0, errno.ENOENT), ("/run7", 0, errno.EISDIR), (PATH, os.O_RDWR, errno.EROFS)):
-        with pytest.raises(OSError) as caught:
-            operations.open(path, flags)
-        assert caught.value.errno == number
-    with pytest.raises(OSError) as caught:
-        operations.readdir(PATH, 0)
-    assert caught.value.errno == errno.ENOTDIR

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from himach.errors import TrajectoryError
 from himach.io.store.store import Store
 from himach.mount import tree as trees
 from himach.mount.stores import Facts, StoreDatasets
-from himach.mount.tree import File, Folder, Tree, dataset_path, datasets_by_path
+from himach.mount.tree import File, Folder, Tree, TtlCache, dataset_path, datasets_by_path
 
 from .mounts import until
 
@@ -87,6 +88,26 @@ def test_what_is_away_stays_as_it_was_and_is_told_once(caplog):
     datasets.away = False
     datasets.listed = {}
     until(lambda: tree.find(("run7",)) is None, "it is gone")
+
+
+def test_a_first_answer_is_waited_for_once_and_a_question_that_fails_is_asked_again(monkeypatch):
+    monkeypatch.setattr(trees, "RENEWAL_SECONDS", 0.01)
+    monkeypatch.setattr(trees, "FIRST_SECONDS", 0.05)
+    go_on, failures = threading.Event(), [ValueError("unforeseen")]
+
+    def ask():
+        go_on.wait()
+        if failures:
+            raise failures.pop()
+        return "answer"
+
+    answer = TtlCache(ask, "none yet")
+    assert answer.get() == "none yet"
+    monkeypatch.setattr(trees, "FIRST_SECONDS", 1000.0)
+    assert answer.get() == "none yet"
+    go_on.set()
+    until(lambda: answer.get() == "answer", "the answer")
+    assert not failures
 
 
 def test_a_dataset_that_cannot_be_opened_is_an_empty_folder(caplog):

@@ -6,7 +6,7 @@ import MDAnalysis as mda
 import numpy as np
 import pytest
 from MDAnalysisTests import datafiles as data
-from support.cache_data import make, make_dump
+from support.cache_data import make_dump
 from support.io_samples import copied
 from support.io_samples import make as make_of_io_samples
 
@@ -141,15 +141,6 @@ def test_analyses_do_not_see_each_other_s_changes(tmp_path):
     for order in ([Spoils(), Told()], [Told(), Spoils()], [Spoils(), Spoils(), Told()]):
         together = run(topology, trajectory, keywords, order, cache="off").outcome
         same(together["Told"][0][0], alone[0][0])
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_on_two_ranks(tmp_path):
-    topology, trajectory = make(tmp_path, 12)
-    one = run(topology, trajectory, {}, Step(), cache="off").outcome["result"]
-    assert one == [list(range(N_FRAMES))]
-    for _ in range(2):
-        assert run(topology, trajectory, {}, Step(), cache=tmp_path / "store", ranks=2).outcome["result"] == one
 
 
 def test_keywords(tmp_path):

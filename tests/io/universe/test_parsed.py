@@ -3,7 +3,6 @@ that another user can have written is unpickled.
 """
 
 import os
-import pickle
 import sys
 import warnings
 from pathlib import Path
@@ -17,7 +16,6 @@ from MDAnalysis.core.topologyattrs import Atomnames, Bonds, Masses
 from MDAnalysis.core.universe import _topology_from_file_like
 from MDAnalysisTests import datafiles as data
 from support.cache_data import make
-from support.io_samples import FORMATS
 
 import himach
 from himach.io.store.bodhi import crc32c
@@ -339,19 +337,6 @@ def test_datasets_of_one_topology_share_its_parse(dataset, parses, monkeypatch):
     assert parses == [data.PSF] and files[0].stat().st_ino == files[3].stat().st_ino
 
 
-def test_few_topologies_are_known(dataset, parses, monkeypatch):
-    monkeypatch.setattr(loading, "_parses", {})
-    monkeypatch.setattr(loading, "MAX_CACHED", 3)
-    origin = open_origin([data.DCD], data.PSF)
-    for radius in range(5):
-        load_topology(data.PSF, origin, {"vdwradii": {"X": radius}})
-    assert len(loading._parses) == 3 and len(parses) == 5
-    load_topology(data.PSF, origin, {"vdwradii": {"X": 2}})
-    assert len(parses) == 5
-    load_topology(data.PSF, origin, {"vdwradii": {"X": 0}})
-    assert len(parses) == 6
-
-
 def test_where_a_file_cannot_have_two_names_it_is_written_again(dataset, monkeypatch):
     monkeypatch.setattr(loading, "_parses", {})
     origin = open_origin([data.DCD], data.PSF)
@@ -389,14 +374,6 @@ def test_a_wrong_topology_is_refused_also_if_it_is_attached(dataset):
     load_topology(data.GRO, open_origin([data.XTC], data.GRO), {}, dataset)
     with pytest.raises(himach.UsageError, match="has 47681 atoms"):
         load_topology(data.GRO, open_origin([data.DCD], data.PSF), {}, dataset)
-
-
-@pytest.mark.parametrize("name", ["XTC", "DCD", "NCDF", "PDB", "XYZ"])
-def test_guessing_is_mdanalysiss(name):
-    path, trajectory = FORMATS[name]
-    loaded = load_topology(path, open_origin([trajectory], path))
-    assert same(pickle.loads(pickle.dumps(loaded)), parsed(path))
-    assert {"masses", "types"} <= {attribute.attrname for attribute in loaded.attrs}
 
 
 def test_a_topology_that_lies_as_it_was_is_read_once_and_one_that_changed_again(tmp_path, monkeypatch):
