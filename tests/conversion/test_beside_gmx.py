@@ -42,34 +42,3 @@ def test_positions_are_those_of_gmx(tmp_path, case):
     universe = mda.Universe(TPR, str(done.path))
     universe.trajectory[1 if "nojump" in case else -1]
     np.testing.assert_allclose(universe.atoms.positions[ATOMS], expected, atol=0.021)
-
-
-def test_the_centre_is_the_mean_where_gmx_takes_the_middle(tmp_path):
-    # gmx trjconv -center -boxcenter tric of what is whole: the middle of the least and the greatest coordinate of the
-    # protein. The first atom of the last frame is there at:
-    gmx = [55.24, 38.61, 30.79]
-    done = himach.convert(XTC, TPR, out=tmp_path / "out.xtc", whole=True, center="protein", cache="off")
-    universe = mda.Universe(TPR, str(done.path))
-    universe.trajectory[-1]
-    protein = universe.select_atoms("protein").positions
-    middle = (protein.min(axis=0) + protein.max(axis=0)) / 2
-    np.testing.assert_allclose(universe.atoms.positions[0] - (middle - protein.mean(axis=0)), gmx, atol=0.03)
-
-
-def test_paths_in_a_box_that_changes_differ_from_those_of_gmx_by_what_the_page_says(tmp_path):
-    """Each step is the shortest in its box; gmx adds the number of jumps times the present box."""
-    done = himach.convert(XTC, TPR, out=tmp_path / "out.trr", select="name OW", nojump=True, cache="off")
-    paths = np.array([ts.positions.copy() for ts in mda.Universe(str(done.topology), str(done.path)).trajectory])
-    universe = mda.Universe(TPR, XTC)
-    water = universe.select_atoms("name OW")
-    expected = water.positions.astype(float)
-    before = expected.copy()
-    for number, ts in enumerate(universe.trajectory):
-        present = water.positions.astype(float)
-        step = present - before
-        vectors = ts.triclinic_dimensions.astype(float)
-        counts = np.stack(np.meshgrid(*[np.arange(-2, 3)] * 3, indexing="ij"), -1).reshape(-1, 3)
-        images = step[:, np.newaxis] + counts @ vectors
-        expected += images[np.arange(len(step)), (images**2).sum(axis=2).argmin(axis=1)]
-        before = present
-        np.testing.assert_allclose(paths[number], expected, atol=2e-3)

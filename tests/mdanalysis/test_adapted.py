@@ -7,9 +7,7 @@ import MDAnalysis as mda
 import numpy as np
 import pytest
 from MDAnalysis.analysis.density import DensityAnalysis
-from MDAnalysis.analysis.dihedrals import Dihedral, Ramachandran
-from MDAnalysis.analysis.dssp import DSSP
-from MDAnalysis.analysis.rdf import InterRDF_s
+from MDAnalysis.analysis.dihedrals import Ramachandran
 from MDAnalysis.analysis.rms import RMSD
 from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
 from support import cache_data, commands
@@ -64,45 +62,6 @@ class Named(AnalysisBase):
 
 def outcome_of(cls, parameters, trajectory, topology, **options):
     return himach.run(adapted(cls)(**parameters), trajectory, topology, **options).outcome
-
-
-def test_ramachandran():
-    expected = Ramachandran(mda.Universe(PSF, DCD).select_atoms("protein")).run(step=9)
-    result = outcome_of(Ramachandran, {"atomgroup": "protein"}, DCD, PSF, step=9)
-    assert np.array_equal(result["angles"], expected.results.angles)
-    result = outcome_of(Ramachandran, {"atomgroup": "protein"}, DCD, PSF, frames=[0, 9, 27])
-    assert np.array_equal(result["angles"], expected.results.angles[[0, 1, 3]])
-
-
-def test_lists_of_groups():
-    universe = mda.Universe(PSF, DCD)
-    texts = ["resid 2 and name N CA C O", "resid 3 and name N CA C O"]
-    expected = Dihedral([universe.select_atoms(text) for text in texts]).run(stop=4)
-    result = outcome_of(Dihedral, {"atomgroups": "; ".join(texts)}, DCD, PSF, stop=4)
-    assert np.array_equal(result["angles"], expected.results.angles)
-
-
-def test_dssp_whose_argument_is_called_as_a_method_of_ours():
-    expected = DSSP(mda.Universe(GRO, XTC)).run().results
-    result = himach.run(find_class("MDAnalysis.analysis.dssp:DSSP")(atoms="all"), XTC, GRO).outcome
-    assert np.array_equal(result["dssp"], expected.dssp)
-    assert np.array_equal(result["dssp_ndarray"], expected.dssp_ndarray)
-    assert np.array_equal(result["resids"], expected.resids)
-
-
-def test_lists_of_lists_of_groups():
-    universe = mda.Universe(GRO, XTC)
-    texts = [
-        ["name OW and resid 1-400", "name OW and resid 401-600"],
-        ["name CA and resid 1-9", "name OW and resid 1-500"],
-    ]
-    expected = InterRDF_s(universe, [[universe.select_atoms(text) for text in pair] for pair in texts], nbins=10)
-    expected.run(stop=3)
-    analysis = find_class("MDAnalysis.analysis.rdf:InterRDF_s")(ags=repr(texts), nbins=10)
-    result = himach.run(analysis, XTC, GRO, stop=3).outcome
-    assert len(result["rdf"]) == 2
-    for ours, theirs in zip(result["rdf"], expected.results.rdf, strict=True):
-        assert np.array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize(

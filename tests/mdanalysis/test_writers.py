@@ -187,23 +187,6 @@ def test_a_pusher_that_came_first_and_has_pushed_nothing_is_refused(server, plac
     assert sorted(Store(place).dataset("run8").native) == [0, 1, 2]
 
 
-def test_frames_are_seen_by_runs_through_the_server(server):
-    class Heights(himach.Analysis):
-        def map(self, frame):
-            yield frame.number, float(frame.positions[0, 2])
-
-        def reduce(self, key, series):
-            return series.values[0]
-
-    write(range(5))
-    topology = mda.Universe.empty(20, trajectory=True)
-    topology.add_TopologyAttr("name", ["C"] * 20)
-    topology.atoms.write("top.gro")
-    result = himach.run(Heights(), "run8", "top.gro")
-    assert list(result.outcome["result"]) == [0.0, 1.0, 2.0, 3.0, 4.0]
-    assert result.record["bytes"]["origin"] == 0
-
-
 class Reference(BaseReference):
     """The dataset that MDAnalysis's tests expect; boxes change, as they do in the tests of other formats."""
 

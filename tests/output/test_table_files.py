@@ -232,15 +232,6 @@ def ensemble_table(drop=0):
     return Table({**columns, "rmsd": Column(values, "Å"), "n": values.astype(int)})
 
 
-def test_members_are_a_dimension_of_netcdf():
-    dataset = read_netcdf(ensemble_table(drop=1))
-    assert dataset["rmsd"].dims == ("member", "time_ps")
-    assert dataset.sel(member="b")["rmsd"].to_numpy().tolist()[:4] == [5, 6, 7, 8]
-    assert np.isnan(dataset.sel(member="b")["rmsd"][-1])
-    assert dataset["group"].dims == ("member",)
-    assert list(dataset["group"].to_numpy()) == ["x", "y"]
-
-
 def gmx_means(path):
     gmx = needs.program("gmx", of="GROMACS")
     done = subprocess.run(

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from MDAnalysis.lib.correlations import correct_intermittency
-from MDAnalysisTests.datafiles import GRO, XTC
 from scipy.stats import CensoredData, ecdf
 from support import plain
 from waterdynamics import SurvivalProbability
@@ -119,25 +118,6 @@ def test_lasting_beside_stays_one_by_one(present, intermittency):
         assert np.shape(column(0.9).low) in {(), curve["lasting"].shape}
 
 
-def test_mean_of_stays_that_often_outlast_the_run():
-    """Two states, of which one is left with probability 0.02 a frame: on average after 50 frames, in runs of 60."""
-    rng = np.random.default_rng(1)
-    inside, means = 0, []
-    for _ in range(60):
-        runs = []
-        for _ in range(300):
-            steps = np.cumsum(rng.geometric(0.02, 40))
-            states = np.searchsorted(steps, np.arange(1000, 1060), side="right") % 2 == rng.integers(2)
-            if states.any():
-                runs.append(find_runs(np.flatnonzero(states)))
-        _, mean = stay_tables(runs, 60, 1.0)
-        result = mean.estimates["mean_ps"](0.95)
-        means.append(mean["mean_ps"][0])
-        inside += result.low <= 50 <= result.high
-    assert 52 <= inside < 60
-    assert np.mean(means) == pytest.approx(50, rel=0.03)
-
-
 @given(st.lists(st.lists(st.lists(st.booleans(), min_size=9, max_size=9), min_size=1, max_size=3), max_size=4))
 def test_occupancy_beside_frames_one_by_one(things):
     things = [np.array(thing) for thing in things if np.any(thing)]
@@ -150,17 +130,6 @@ def test_occupancy_beside_frames_one_by_one(things):
         n_eff = 1 if present.all() else 9 / uncertainty.inefficiency(present)
         expected = uncertainty.proportion(present.mean() * n_eff, n_eff, 0.9)
         np.testing.assert_allclose([low, high], [expected.low, expected.high])
-
-
-def test_occupancy_of_correlated_bonds():
-    """Two states with memory: on average half of the frames, and 9 in 10 intervals at 0.9 say so."""
-    rng = np.random.default_rng(3)
-    there = rng.random((200, 20_000)) < 0.05
-    there = (there.cumsum(axis=1) + rng.integers(0, 2, (200, 1))) % 2 == 0
-    result = occupancy([[find_runs(np.flatnonzero(item))] for item in there], 20_000)
-    np.testing.assert_allclose(result.values, there.mean(axis=1))
-    limits = result.estimate(0.9)
-    assert 168 <= ((limits.low <= 0.5) & (limits.high >= 0.5)).sum() <= 192
 
 
 def test_of_what_is_always_there_nobody_knows_how_long_it_is_away():
@@ -186,23 +155,6 @@ def test_absences_that_are_bridged_do_not_make_stays_longer():
         bridged.append(np.frombuffer(find_runs(np.flatnonzero(whole), 5), np.int64)[3:-2:2])
     _, mean = stay_tables(runs, 100, 1.0, 5)
     assert mean["mean_ps"][0] == pytest.approx(np.concatenate(bridged).mean(), rel=0.06)
-
-
-@pytest.mark.parametrize(
-    ("intermittency", "expected"),
-    [(0, [1, 0.38664, 0.18483, 0.10417, 0.06476, 0.04714]), (2, [1, 0.56154, 0.38170, 0.26235, 0.17741, 0.12370])],
-)
-def test_adk(intermittency, expected):
-    analysis = WaterResidence(water="name OW", cutoff=4, tau_max=5, intermittency=intermittency)
-    table = plain.run(analysis, XTC, GRO)["survival"]
-    np.testing.assert_allclose(table["survival"], expected, atol=5e-6)
-    np.testing.assert_allclose(table["tau_ps"], np.arange(6) * 100, rtol=1e-6)
-
-
-def test_villin(shared):
-    table = plain.run(WaterResidence(tau_max=10), *shared("villin"))["survival"]
-    expected = [1, 0.89559, 0.82216, 0.76606, 0.72030, 0.68191, 0.64863, 0.61950, 0.59390, 0.57098, 0.55021]
-    np.testing.assert_allclose(table["survival"], expected, atol=5e-6)
 
 
 @pytest.mark.parametrize("by", ["atom", "residue"])

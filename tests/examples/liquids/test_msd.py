@@ -167,15 +167,6 @@ def test_lags_too_long_for_the_trajectory_have_no_interval():
     assert uncertainty["diffusion"]["blocks"] == 0
 
 
-@settings(max_examples=50)
-@given(seeds, st.integers(1, 30), st.integers(1, 9))
-def test_many_paths_at_once_give_the_same_bits(seed, m, n):
-    walks = [wrapped_walk(seed + i, m)[1] for i in range(n)]
-    boxes = wrapped_walk(seed, m)[2]
-    many = windowed_msd(unwrap(np.array(walks), boxes))
-    assert many.tobytes() == np.array([windowed_msd(unwrap(walk, boxes)) for walk in walks]).tobytes()
-
-
 @pytest.mark.parametrize("start", [0, 9])
 def test_reduced_many_at_a_time(start):
     analysis = Msd(selection="name OW and resid 1-2000", tau_max=9 - start)

@@ -85,12 +85,6 @@ def test_against_loops(start, stop, step, cutoff):
     assert computed["clusters"]["cluster"].tolist() == list(range(1, len(centers) + 1))
 
 
-def test_few_frames_at_a_time_give_the_clusters_of_all_at_once():
-    small = himach.run(Small(selection="name CA", cutoff=1.0), DCD, PSF, cache="off")
-    whole = himach.run(Clusters(selection="name CA", cutoff=1.0), DCD, PSF, cache="off")
-    assert [str(small[name]) for name in small] == [str(whole[name]) for name in whole]
-
-
 def test_fit_lays_frames_over_the_first():
     core = "name CA and resid 1:29 60:121 160:214"
     lid = "name CA and resid 122:159"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from MDAnalysis.lib.distances import apply_PBC, calc_angles, calc_bonds, calc_dihedrals, distance_array
-from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC, RamaArray
+from MDAnalysis.lib.distances import calc_angles, calc_bonds, calc_dihedrals, distance_array
+from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
 from support import plain
 
 import himach
@@ -50,33 +50,6 @@ def test_against_gromacs():
 
 def columns_of(table, word):
     return np.array([table[name] for name in table if name.startswith(f"{word} ")]).T
-
-
-def check_angles(computed, expected, quadruples):
-    """Compare angles (n_frames, n) with MDAnalysis's, but for the last digits where it takes the same differences.
-
-    It moves atoms into the box first, and bonds across its boundary, by adding box vectors to 32-bit numbers.
-    """
-    universe = MDAnalysis.Universe(GRO, XTC)
-    inside = []
-    for ts in universe.trajectory:
-        moved = (apply_PBC(ts.positions, ts.dimensions) != ts.positions).any(axis=1)
-        across = (np.ptp(ts.positions[quadruples], axis=1) > 10).any(axis=1)
-        inside.append(~moved[quadruples].any(axis=1) & ~across)
-    difference = np.abs((computed - expected + 180) % 360 - 180)
-    assert difference[inside].max() < 1e-12
-    assert difference.max() < 1e-3
-    assert np.mean(inside) > 0.8
-
-
-def test_ramachandran_of_mdanalysis():
-    """The protein without its termini: the angles that MDAnalysis's own tests expect."""
-    torsions = "phi", "psi"
-    analysis = Geometry(dihedrals=[f"{torsion}:protein and resid 2:213" for torsion in torsions])
-    table = plain.run(analysis, XTC, GRO)["geometry"]
-    residues = MDAnalysis.Universe(GRO).select_atoms("protein and resid 2:213").residues
-    for i, torsion in enumerate(torsions):
-        check_angles(columns_of(table, torsion), np.load(RamaArray)[..., i], torsion_atoms(residues, torsion)[0])
 
 
 @pytest.mark.parametrize(("trajectory", "topology"), [(DCD, PSF), sample("villin")], ids=["AdK", "villin"])

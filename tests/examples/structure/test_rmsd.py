@@ -31,29 +31,6 @@ def test_against_mdanalysis(topology, trajectory, selection, start, step):
     np.testing.assert_allclose(table["time_ps"], expected[:, 1])
 
 
-@pytest.mark.parametrize(
-    ("parameters", "expected"),
-    [
-        ({"selection": "name CA"}, [4.68953]),
-        ({"selection": "name CA", "weights": "mass"}, [4.68953]),
-        ({"selection": "all", "weights": "mass"}, [4.74921]),
-        ({"selection": "all", "groups": ["backbone", "name CA"]}, [4.7857, 4.7048, 4.6924]),
-        (
-            {"selection": "backbone", "groups": ["backbone and resid 1:10", "backbone and resid 10:20"]},
-            [4.6997, 1.9154, 2.7139],
-        ),
-    ],
-)
-def test_known_answers(parameters, expected):
-    """Those of MDAnalysis's own tests, frame 49."""
-    table = plain.run(Rmsd(**parameters), DCD, PSF, step=49)["rmsd"]
-    _, *names = table
-    assert names[1:] == parameters.get("groups", [])
-    result = np.array([table[name] for name in names])
-    np.testing.assert_allclose(result[:, 0], 0, atol=1e-5)
-    np.testing.assert_allclose(result[:, 1], expected, rtol=0, atol=6e-5)
-
-
 @pytest.mark.parametrize("weights", ["none", "mass"])
 def test_groups_and_fit_against_mdanalysis(weights):
     """What is compared need not be fitted, in another frame than the first."""

@@ -1,17 +1,14 @@
 """Plots of the drawing process are those that are drawn where the outcome is; what it cannot draw is left."""
 
-import pickle
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from threading import Lock
 
 import numpy as np
 import pytest
 from support.commands import clean_environment, himach, start_himach, wait_until
 
-from himach import Analysis
 from himach.examples import sample
 from himach.output.figures import drawing_process
 
@@ -172,32 +169,3 @@ def test_a_format_that_there_is_not_ends_the_command_before_it_runs(tmp_path):
     done = himach("run", "rmsd", *DATA, "--figure", "svg,gif", "--out", "out", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (2, "himach: error: figure gif: plots are svg, pdf, png\n")
     assert not (tmp_path / "out").exists()
-
-
-class Plain(Analysis):
-    """An analysis whose class has a value of what setup() sets, too."""
-
-    width: float = 1.0
-    words = "of the class"
-
-
-def test_what_setup_kept_is_unpickled_when_plot_asks_for_it():
-    analysis = Plain(width=2.0)
-    analysis.words, analysis.rows, analysis.lock = "of setup()", [1], Lock()  # which cannot be pickled
-    packed = drawing_process._pack("Plain", analysis, {})
-    assert packed is not None
-    _, twin, _ = pickle.loads(packed)
-    assert (twin.width, twin.words, twin.rows) == (2.0, "of setup()", [1])
-    twin.rows.append(2)
-    assert twin.rows == [1, 2]
-    with pytest.raises(EOFError):  # which draws it where the run is
-        _ = twin.lock
-    with pytest.raises(EOFError):
-        vars(twin)
-    del analysis.lock
-    packed = drawing_process._pack("Plain", analysis, {})
-    assert packed is not None
-    twin = pickle.loads(packed)[1]
-    assert vars(twin) == twin.__dict__ == vars(analysis)
-    twin.words = "of plot()"
-    assert twin.words == "of plot()"

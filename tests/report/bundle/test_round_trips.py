@@ -15,7 +15,6 @@ import pytest
 from click.testing import CliRunner
 from MDAnalysisTests.datafiles import DCD, PSF, PDB_small
 from support.commands import himach
-from support.ranks import mpiexec
 
 import himach as package
 from himach.errors import UsageError
@@ -156,14 +155,6 @@ def test_all_comes_out_the_same_elsewhere(made, tmp_path, ranks):
     assert [line.split()[0] for line in listed] == sorted(scripts)  # before anything is run
     names = {Path(name).stem for name in scripts}
     assert names >= {"mine", "helper", "late", "away", "ends", "common"}
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_ranks_of_a_launcher_verify_together(made):
-    words = "-P -m himach bundle verify all.zip --ensemble data/*.xtc -s data/top.psf -t data/one.xtc -t data/two.xtc"
-    run = mpiexec(3, [sys.executable, *words.split()], cwd=made, code=0)
-    assert run.stdout.count("all.zip: verified") == 1
 
 
 @pytest.mark.nightly
