@@ -86,40 +86,6 @@ class Everything(himach.Analysis):
         }
 
 
-class Count(himach.Analysis):
-    """Counts pairs by key, combined on the way."""
-
-    def map(self, frame: Any) -> Any:
-        rng = np.random.default_rng(frame.number)
-        yield himach.Pairs(rng.integers(0, 20, 30))
-        yield ("frames", frame.number % 3), (frame.number, 1)
-        yield 3, (frame.number, 1)
-        yield himach.Pairs(rng.integers(0, 5, (3, 2)))
-
-    def combine(self, key: Any, series: Any) -> Any:
-        firsts, counts = zip(*self.counts(series), strict=True)
-        return min(firsts), sum(counts)
-
-    def counts(self, series: Any) -> Any:
-        """Give (first frame, pairs), as they are or as combined before."""
-        for frame, (_, value) in zip(series.frames.tolist(), series, strict=True):
-            yield (frame, 1) if value is None else value
-
-    def reduce(self, key: Any, series: Any) -> Any:
-        ((first, count),) = series.values
-        return first, count, int(series.frames[0]), int(series.steps[0])
-
-
-class CountTwin(Count):
-    """The same without combine()."""
-
-    combine = himach.Analysis.combine
-
-    def reduce(self, key: Any, series: Any) -> Any:
-        first, count = Count.combine(self, key, series)
-        return first, count, int(series.frames[0]), int(series.steps[0])
-
-
 class Tally(himach.Analysis):
     """A second stage that combines."""
 
@@ -185,17 +151,6 @@ class Many(Everything):
                 "values": series[i].values if isinstance(values, list) else values,
                 "pairs": list(series[i]),
             }
-
-
-class ManyFirst(First):
-    """The first of two stages, many keys at a time; keys of one value have no pairs."""
-
-    def reduce(self, key: Any, series: Any) -> Any:
-        return super().reduce(key, series) if len(series) > 1 else None
-
-    def reduce_many(self, keys: Any, series: Any) -> Any:
-        plain = keys if isinstance(keys, list) else [tuple(k) if isinstance(k, list) else k for k in keys.tolist()]
-        return [self.reduce(key, item) for key, item in zip(plain, series, strict=True)]
 
 
 class Present(himach.Analysis):

@@ -13,12 +13,9 @@ from himach.ranks.process_exit import promised_rank, promised_ranks, under_launc
 
 from . import twin
 from .cases import (
-    Count,
-    CountTwin,
     Everything,
     First,
     Many,
-    ManyFirst,
     Middle,
     Present,
     Second,
@@ -87,7 +84,6 @@ def test_chains_of_stages(frames):
 @pytest.mark.parametrize("kinds", KINDS)
 def test_many_keys_at_once_are_reduced_as_one_by_one(frames, kinds):
     check(world, [Many(kinds=kinds)], frames, "some")
-    check(world, [ManyFirst(kinds=kinds), Second()], frames, "all", 1)
 
 
 @pytest.mark.nightly(but=1)
@@ -97,16 +93,6 @@ def test_presence(frames, sizes):
         frames = frames[:400]  # each wave looks into all that was spilled
     for seed, boxes in enumerate(["none", "some", "none"]):
         check(world, [Present(seed=seed)], frames, boxes, seed, largest=100)
-
-
-@pytest.mark.nightly(but=5)
-@each_selection
-def test_combine_changes_nothing_but_the_size(frames):
-    raws = made_up(frames)
-    for seed in range(3):
-        passed = run_engine(world, [[Count()]], frames, raws, seed)
-        if comm.rank == 0:
-            assert list(passed.results[0].items()) == run_twin([CountTwin()], frames, raws)
 
 
 def test_combine_of_a_later_stage():
@@ -186,22 +172,6 @@ def test_byte_order_does_not_depend_on_ranks(combines):
         assert canonical(results[0]) == canonical(np.arange(float(n)))
         assert canonical(results[1]) == canonical(np.array([(i, 1) for i in range(n)], dtype="i4,f8"))
         assert canonical(results["one"]) == canonical(np.array([[0, 1]] * n, dtype="i2"))
-
-
-@pytest.mark.nightly(but=1)
-def test_several_analyses_share_one_pass():
-    frames, raws = range(20), made_up(range(20))
-    chains = [[Everything(seed=1)], [Count()], chain_of(Tallied()), [Everything(most=1)]]
-    together = run_engine(world, chains, frames, raws)
-    apart = [run_engine(world, [chain], frames, raws, 1) for chain in chains]
-    assert together.pairs == sum(passed.pairs for passed in apart)
-    assert set(together.seconds) == {"map", "shuffle", "reduce"}
-    assert (together.shuffled > 0) == (comm.size > 1)
-    if comm.rank == 0:
-        for results, passed in zip(together.results, apart, strict=True):
-            assert canonical(dict(results)) == canonical(dict(passed.results[0]))
-    else:
-        assert together.results is None
 
 
 def test_ranks_without_frames_and_ranks_with_all():
