@@ -221,17 +221,6 @@ def test_a_file_of_64_gib_without_content_is_no_more_than_damage(place, made, sp
     assert served(again, 10) == set(range(10))
 
 
-def test_another_copy_is_read_when_one_is_damaged(place, made):
-    with Store(place / "made").dataset("/s") as dataset:
-        write(dataset, range(8), native=True)
-        (native,) = dataset.path.glob("n-*.seg")
-    for number in range(0, 8, 2):
-        flip(native, 64 + 192 * number + 128)
-    dataset = Store(place / "made").dataset("/s")
-    assert served(dataset, 8) == set(range(8))
-    assert set(dataset.native) == {1, 3, 5, 7}
-
-
 def forget(paths: list[Path]) -> None:
     """Have the page cache drop these files, so that threads read them ahead."""
     for path in paths:

@@ -72,31 +72,6 @@ def test_any_grid_and_any_width(n_atoms, widths, least, precision, block_atoms, 
     assert packed is not None or sum(widths) > 50 or block_atoms < 100
 
 
-@settings(max_examples=60)
-@given(
-    chain=st.integers(0, 300),
-    n_waters=st.integers(0, 400),
-    sites=st.integers(2, 8),
-    ions=st.integers(0, 20),
-    box=st.sampled_from([300, 2500, 8000]),
-    wrapped=st.booleans(),
-    block_atoms=st.sampled_from([100, 257, 1000, 4096]),
-    seed=st.integers(0, 2**32),
-)
-def test_molecules_however_blocks_cut_them(chain, n_waters, sites, ions, box, wrapped, block_atoms, seed):
-    rng = np.random.default_rng(seed)
-    walk = np.cumsum(rng.integers(-150, 151, (chain, 3)), axis=0)
-    dispersed = rng.integers(0, box, (ions + 30, 3))
-    steps = np.concatenate([walk, waters(n_waters, sites, box, seed, wrapped=wrapped), dispersed])
-    packer = Packer()
-    for frame in range(2):  # the second by the plan of the first
-        positions = on_grid(steps + frame * rng.integers(-20, 20, (len(steps), 3)))
-        packed = packer.pack(positions, block_atoms)
-        assert packed is not None or len(steps) < 100 or block_atoms == 100
-        if packed is not None:
-            assert_round_trip(positions, block_atoms, packed)
-
-
 def test_waters_take_what_their_offsets_take():
     whole = waters(4000, 3, 7000, 1, wrapped=False)
     wrapped = waters(4000, 3, 7000, 1, wrapped=True)
@@ -137,33 +112,6 @@ def test_frames_of_other_grids_and_sizes_follow_one_another(tmp_path):
     for frame in dataset.read(np.arange(len(frames)), ReadOptions(fields=bodhi.FORCES)):
         assert frame.positions is None and frame.velocities is None
         assert frame.forces is None or np.array_equal(frame.forces, -frames[frame.number])
-
-
-@settings(max_examples=40)
-@given(
-    atoms=st.sets(st.integers(0, 8999), max_size=12),
-    request_bytes=st.sampled_from([0, 4096, 60_000]),
-    direct=st.sampled_from(["on", "off"]),
-    velocities=st.booleans(),
-)
-def test_some_atoms_of_packed_frames(tmp_path_factory, atoms, request_bytes, direct, velocities):
-    dataset = Store(tmp_path_factory.mktemp("some")).dataset("/x")
-    writer = dataset.open_writer(bodhi.ALIEN, block_atoms=256)
-    frames = []
-    for number in range(12):  # of very different lengths, so that blocks are not where the last frame's were
-        steps = waters(3000, 3, 400 if number % 4 else 60_000, number, wrapped=False)
-        frames.append(on_grid(steps))
-        writer.append(number, 0.0, frames[-1], None, frames[-1] if velocities else None, None)
-    writer.close()
-    dataset.refresh()
-    chosen = np.array(sorted(atoms), dtype=np.int64)
-    reading = dataset.read(np.arange(12), ReadOptions(chosen, request_bytes=request_bytes, direct=direct))
-    for number, frame in enumerate(reading):
-        assert_same_bits(frame.positions[chosen], frames[number][chosen])
-        assert not velocities or np.array_equal(frame.velocities[chosen], frames[number][chosen])
-    # These frames are shorter than the gaps that are read over where the page cache does not have the bytes, or the
-    # file system cannot tell whether it does (overlayfs).
-    assert reading.nbytes <= sum(place[3] for place in dataset.locate(np.arange(12)))
 
 
 def test_golden_files_are_read_as_written(tmp_path):
@@ -236,32 +184,6 @@ def test_the_same_exists_and_another_is_a_conflict(tmp_path, made, flushed, nati
     assert len(again.native if native else again.alien) == 4
     for number, frame in zip(range(3), again.read(range(3)), strict=True):
         np.testing.assert_array_equal(frame.positions, made(number))
-
-
-@pytest.mark.parametrize("native", [True, False])
-def test_what_another_process_evicted_is_written_again(tmp_path, native):
-    fill(tmp_path, range(5), native=native)
-    dataset = open_again(tmp_path)
-    other = open_again(tmp_path)
-    (segment,) = other.segments()
-    other.evict(segment["id"])
-    assert all(dataset.write(number, float(number), None, positions_of(number), native=native) for number in range(5))
-    dataset.close()
-    assert all(frame is not None for frame in open_again(tmp_path).read(range(5)))
-
-
-def test_a_dataset_that_another_process_removed_is_made_again(tmp_path):
-    fill(tmp_path, range(5))
-    dataset = open_again(tmp_path)
-    store = Store(tmp_path)
-    store.remove(dataset.path.name)
-    assert store.directories() == []
-    assert all(dataset.write(number, float(number), None, positions_of(number)) for number in range(5))
-    dataset.close()
-    assert store.generations("/made/up.xtc") == [b"one"]
-    assert all(frame is not None for frame in open_again(tmp_path).read(range(5)))
-    dataset.refresh()
-    assert list(dataset.alien) == list(range(5))
 
 
 def test_removing_a_dataset_that_is_written_to_keeps_what_is_written(tmp_path):

@@ -1,6 +1,5 @@
 """Quota and eviction: writers beside the obvious plan, several at once, killed ones; what is held or pushed stays."""
 
-import contextlib
 import os
 import re
 import signal
@@ -111,43 +110,6 @@ def use(dataset, seconds: int) -> None:
     os.utime(dataset.path / "meta", (seconds, seconds))
 
 
-def three(place: Path) -> dict[str, object]:
-    """Three datasets of 100 frames in segments of about 10, used one after the other."""
-    made = {}
-    for name, native in [("first", True), ("second", False), ("third", True)]:
-        made[name] = fill(place, range(100), name, native=native, segment_bytes=64_000)
-        made[name].attach("origin.json", b"{}")
-    fill(place, range(100, 150), "first", segment_bytes=64_000)
-    for at, name in enumerate(made):
-        use(made[name], 1000 + at)
-    return made
-
-
-def test_room_is_made_at_the_cost_of_what_was_not_used_for_longest(tmp_path):
-    made = three(tmp_path / "store")
-    before = survey(tmp_path / "store")
-    assert write(tmp_path / "store", 100_000, before.used)
-    first = made["first"]
-    first.refresh()
-    assert first.facts()["native"] == 100
-    assert 0 < first.facts()["alien"] < 50
-    assert survey(tmp_path / "store").used <= before.used
-    for name in ("second", "third"):
-        made[name].refresh()
-        assert len(made[name].native | made[name].alien) == 100
-    # Evicting is no use: the order stays.
-    others = {one.directory for one in before.segments}
-    left = [one for one in survey(tmp_path / "store").segments if one.directory in others]
-    assert {segment.last_used // 10**9 for segment in left} == {1000, 1001, 1002}
-
-
-def test_room_is_not_made_in_part(tmp_path):
-    three(tmp_path / "store")
-    before = survey(tmp_path / "store")
-    assert not write(tmp_path / "store", before.used + 1000, before.used)
-    assert survey(tmp_path / "store").segments == before.segments
-
-
 def test_a_dataset_does_not_eat_itself(tmp_path):
     fill(tmp_path / "store", range(40), "writing", segment_bytes=64_000).attach("origin.json", b"{}")
     before = survey(tmp_path / "store")
@@ -155,7 +117,7 @@ def test_a_dataset_does_not_eat_itself(tmp_path):
     assert [one.id for one in survey(tmp_path / "store").segments] == [one.id for one in before.segments]
 
 
-def test_what_is_held_stays(tmp_path):
+def test_what_is_held_stays_when_room_is_made(tmp_path):
     dataset = fill(tmp_path / "store", range(40), segment_bytes=64_000)
     dataset.attach("origin.json", b"{}")
     reading = dataset.read(range(3))
@@ -171,16 +133,6 @@ def test_what_is_held_stays(tmp_path):
     assert write(store.path, 1000, used)  # around both
     assert place_of(dataset, 0)[0].exists()
     assert segment_files(writing)
-    for one in survey(store.path).segments:
-        with contextlib.suppress(StoreBusyError):
-            store.evict(one.directory, one.id, native=one.native)
-    assert place_of(dataset, 0)[0].exists()
-    assert segment_files(writing)
-    del reading
-    for one in survey(store.path).segments:
-        if one.directory == dataset.path.name:
-            store.evict(one.directory, one.id, native=one.native)
-    assert not segment_files(dataset)
 
 
 def test_a_refusal_names_quota_and_what_is_there(tmp_path):

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -162,17 +161,6 @@ Sealing.TestCase.settings = settings(max_examples=40, stateful_step_count=15, ph
 TestSealing = Sealing.TestCase
 
 
-@pytest.fixture
-def made(tmp_path: Path) -> Dataset:
-    """A sealed dataset: even and uneven places, even and uneven numbers; every frame but one in seven from 1000 on."""
-    dataset = Store(tmp_path).dataset("made")
-    write(dataset, [number for number in range(TOP) if number < 1000 or number % 7])
-    write(dataset, range(0, TOP, 90), native=False)
-    dataset.seal(1)
-    assert len(tables(dataset)) == 2 - (not dataset.alien)
-    return dataset
-
-
 def test_a_table_takes_the_place_of_memory(tmp_path):
     dataset = Store(tmp_path).dataset("memory")
     for number in range(20_000):
@@ -188,40 +176,6 @@ def test_a_table_takes_the_place_of_memory(tmp_path):
     assert again.facts()["native"] == 20_000
 
 
-def test_few_frames_are_not_worth_a_table(tmp_path):
-    dataset = Store(tmp_path).dataset("few")
-    write(dataset, range(100))
-    dataset.close()
-    assert not tables(dataset)
-
-
-@pytest.mark.parametrize("opened", ["before", "after"])
-def test_any_damage_costs_the_table_alone(made, opened):
-    held = set(made.native)
-    (table, *_) = [path for path in tables(made) if path.name.startswith("n-")]
-    whole = table.read_bytes()
-    for at in {*range(0, 300, 7), *range(0, len(whole), 1501), len(whole) - 1}:
-        table.write_bytes(whole)
-        os.truncate(table, len(whole))
-        reader = Store(made.store.path).dataset("made")
-        flip(table, at)
-        reader = reader if opened == "before" else Store(made.store.path).dataset("made")
-        assert all(
-            read.number == number for number, read in zip(range(0, 999, 9), reader.read(range(0, 999, 9)), strict=True)
-        )
-        assert marked(reader, range(TOP))[True] == held
-        assert set(reader.native) == held
-
-
-def test_a_table_of_another_segment_is_none(made, tmp_path):
-    other = Store(tmp_path / "b").dataset("made")
-    write(other, range(50))
-    other.seal(1)
-    (mine, *_), (theirs,) = tables(made), tables(other)
-    mine.write_bytes(theirs.read_bytes())
-    assert set(Store(made.store.path).dataset("made").native) == set(made.native)
-
-
 def test_nothing_is_sealed_where_there_is_no_room(tmp_path):
     store = Store(tmp_path)
     dataset = store.dataset("full")
@@ -234,21 +188,6 @@ def test_nothing_is_sealed_where_there_is_no_room(tmp_path):
     dataset.seal(1)
     assert len(tables(dataset)) == 1
     assert set(dataset.native) == set(range(500))
-
-
-def test_what_is_dropped_stays_so_when_a_table_is_torn(made):
-    """Which frames were dropped is said by other segments; a reader that loses a table asks them again."""
-    reader = Store(made.store.path).dataset("made")
-    made.drop(range(10, 500))
-    made.drop(range(10, 500), native=True)
-    made.seal(1)
-    reader.refresh()
-    for table in tables(made):
-        flip(table, table.stat().st_size - 1)
-        flip(table, table.stat().st_size // 2)
-    for dataset in (reader, made, Store(made.store.path).dataset("made")):
-        assert set(dataset.native) == {n for n in range(TOP) if n < 10 or 500 <= n < 1000 or (n >= 1000 and n % 7)}
-        assert not dataset.holds(np.arange(10, 500)).any()
 
 
 WRITER = """
@@ -284,7 +223,8 @@ def test_readers_and_evictions_beside_writers_that_seal(tmp_path):
             # A table that was made anew meanwhile brings what was written meanwhile.
             assert marked(dataset, range(3000))[True] >= there
             some = sorted(there & done)[:: max(1, len(there) // 20)]
-            assert [one.number for one in dataset.read(some)] == some
+            for number, read in zip(some, dataset.read(some), strict=True):
+                assert read.number == number and np.array_equal(read.positions, frame(number))
         idle = [one for one in found.segments() if not one["busy"] and one["frames"]]
         if turn % 5 == 4 and idle:
             del dataset, found
@@ -315,36 +255,3 @@ def test_who_is_killed_while_sealing_leaves_what_was_there(tmp_path):
         assert dataset.holds(np.array(numbers)).all()
         assert marked(dataset, range(last + 1))[True] >= set(numbers)
         assert all(read is not None for read in dataset.read(numbers[::7]))
-
-
-RANK = """
-import sys
-import numpy as np
-from himach.io.store.store import Store
-place, rank, n = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-
-def peak():
-    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
-
-before = peak()
-dataset = Store(place).dataset("himach bench zazen")
-here = sum(int(dataset.holds(np.arange(at, at + 512)).sum()) for at in range(512 * rank, n, 4 * 512))
-print(here, peak() - before, dataset.facts()["memory"])
-"""
-
-
-@pytest.mark.parametrize("ranks", [1, 4])
-def test_ranks_of_a_node_have_no_table_each(tmp_path, ranks):
-    """Of a million frames, of which half are here at random, the table of one rank took 13 megabytes."""
-    from himach.benchmarks.parts.stores import make_store
-
-    n = 1 << 20
-    held = np.flatnonzero(np.random.default_rng(0).integers(0, 2, n, dtype=np.uint8))
-    make_store(tmp_path, held)
-    command = [sys.executable, "-c", RANK, str(tmp_path)]
-    running = [
-        subprocess.Popen([*command, str(rank), str(n)], stdout=subprocess.PIPE, text=True) for rank in range(ranks)
-    ]
-    told = [[int(word) for word in rank.communicate(timeout=100)[0].split()] for rank in running]
-    assert sum(here for here, _, _ in told) == len(held) or ranks == 1
-    assert all(kilobytes < 4000 and table < 50_000 for _, kilobytes, table in told), told

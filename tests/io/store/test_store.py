@@ -14,7 +14,6 @@ from support.shelves import set_version, spoil
 
 from himach.io.frame_source import ReadOptions
 from himach.io.store import bodhi
-from himach.io.store import store as module
 from himach.io.store.store import (
     Dataset,
     Store,
@@ -217,14 +216,6 @@ def test_names_are_refused(place):
         opened.dataset("/s").attach("../evil", b"")
 
 
-def test_small_files_are_kept_with_the_dataset(place):
-    dataset = Store(place).dataset("/s")
-    assert dataset.attachment("topology.pdb") is None
-    dataset.attach("topology.pdb", b"one")
-    dataset.attach("topology.pdb", b"two")
-    assert Store(place).dataset("/s").attachment("topology.pdb") == b"two"
-
-
 def unknown_version(path: Path, magic: bytes) -> None:
     assert path.read_bytes()[:4] == magic
     set_version(path, 7)
@@ -336,33 +327,6 @@ def test_checksums_can_be_turned_off(place):
         assert_is(next(dataset.read([1])), made_up(1, 100, 1, False))
     again = Store(place).dataset("/s")
     assert_is(next(again.read([1])), made_up(1, 100, 1, False))
-
-
-def test_each_meta_file_is_read_once(place, monkeypatch):
-    store, read, paths = Store(place), module._read_meta, []
-    monkeypatch.setattr(module, "_read_meta", lambda path: paths.append(path) or read(path))
-    for generation in (b"one", b"two"):
-        store.dataset("/s", generation)
-        assert b"one" in store.generations("/s")
-    assert (store.names(), sorted(store.generations("/s"))) == (["/s"], [b"one", b"two"])
-    assert len(paths) == len(set(paths)) == 2
-    for directory in store.directories()[:1]:
-        store.remove(directory)
-    assert len(store.contents()) == 1
-
-
-def test_many_places_are_looked_up_some_at_a_time(place, monkeypatch):
-    sizes, places = [], Dataset.places
-    with Store(place).dataset("/s") as dataset:
-        for number in (1, 70_000, 150_000):
-            dataset.write(**made_up(number, 3, 1, False), native=number == 1)
-        dataset.flush()
-        monkeypatch.setattr(Dataset, "places", lambda self, some: sizes.append(len(some)) or places(self, some))
-        backwards = np.arange(200_000)[::-1]
-        assert backwards[dataset.holds(backwards)].tolist() == [150_000, 70_000, 1]
-        assert max(sizes) <= 1 << 16 and sum(sizes) == 200_000
-        assert backwards[dataset.holds(backwards, native=True)].tolist() == [1]
-        assert dataset.holds([]).tolist() == []
 
 
 def test_frames_evenly_apart_are_looked_up_without_their_places(place, monkeypatch):
