@@ -1,6 +1,5 @@
 """Runs with a store: what is read from where, what changes when origin, store or disk do, and never the outcome."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -11,13 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import commands
 from support.cache_data import N_FRAMES, Emit, analyse, bits, datasets, make, make_dump, numbers_of, only_dataset
 from support.disks import small_disk
 from support.ranks import clean_environment
 
 import himach
-from himach.io.datasets import writeback
 from himach.io.trajectories import files
 from himach.io.trajectories.index.walk import read_index
 
@@ -151,14 +148,6 @@ def test_one_bit_changed_in_place(tmp_path, place):
     both(trajectory, topology, place)
 
 
-def test_touched_origin_stays(tmp_path, place):
-    topology, trajectory = make(tmp_path)
-    analyse(trajectory, topology, cache=place)
-    os.utime(trajectory, (1, 1))
-    for _ in range(2):
-        assert from_origin(analyse(trajectory, topology, cache=place)) == 0
-
-
 def test_grown_origin(tmp_path, place):
     topology, trajectory = make(tmp_path, 40)
     before = from_origin(analyse(trajectory, topology, cache=place))
@@ -286,21 +275,6 @@ def test_a_store_that_is_deleted_during_a_run(tmp_path, place, how, before):
     both(trajectory, topology, place)
 
 
-def test_quota_evicts_what_was_used_longest_ago(tmp_path, place, monkeypatch):
-    monkeypatch.setenv("HIMACH_QUOTA", "2200kB")
-    monkeypatch.setattr(writeback, "FREE_SECONDS", 60.0)  # all is kept, however busy the machine
-    monkeypatch.setattr(writeback, "CLOSE_SECONDS", 60.0)
-    topology, one = make(tmp_path, 1200)
-    _, two = make(tmp_path, 1200, name="two.trr", seed=8)
-    analyse(one, topology, cache=place)
-    analyse(two, topology, cache=place)
-    assert from_origin(analyse(two, topology, cache=place)) == 0
-    assert sum(file.stat().st_size for file in place.rglob("*") if file.is_file()) <= 2_200_000
-    monkeypatch.setenv("HIMACH_QUOTA", "1kB")
-    with pytest.raises(himach.UsageError, match="smaller than a segment"):
-        analyse(one, topology, cache=place)
-
-
 def test_two_jobs_at_once(tmp_path, place):
     topology, trajectory = make(tmp_path)
     script = tmp_path / "emit.py"
@@ -320,18 +294,6 @@ def test_two_jobs_at_once(tmp_path, place):
     assert from_origin(both(trajectory, topology, place)[1]) == 0
 
 
-def test_dataset_staged_under_a_name(tmp_path, place):
-    topology, trajectory = make(tmp_path)
-    without = analyse(trajectory, topology, cache="off")
-    words = ["stage", trajectory, "--topology", topology, "--dataset", "protein", "--cache", place]
-    commands.himach(*words, code=0)
-    trajectory.rename(f"{trajectory}.away")
-    result = analyse(Path("protein"), None, cache=place)
-    assert bits(result.outcome) == bits(without.outcome)
-    assert result.record["assignment"] == {"native": N_FRAMES, "alien": 0, "residue": 0}
-    assert from_origin(result) == 0
-
-
 def test_default_place_that_cannot_be_used(tmp_path, monkeypatch):
     topology, trajectory = make(tmp_path)
     monkeypatch.delenv("HIMACH_CACHE")
@@ -345,14 +307,3 @@ def test_default_place_that_cannot_be_used(tmp_path, monkeypatch):
         monkeypatch.setenv("HIMACH_CACHE", str(open_to_all))
         with pytest.raises(himach.UsageError, match=rf"{named} names .*turn the cache off"):
             analyse(trajectory, topology, **options)
-
-
-def test_record_is_true(tmp_path, place):
-    topology, trajectory = make(tmp_path)
-    analyse(trajectory, topology, cache=place, stop=20)
-    result = analyse(trajectory, topology, cache=place, out=tmp_path / "out")
-    record = json.loads((tmp_path / "out" / "run.json").read_text())
-    assert record["assignment"] == {"native": 0, "alien": 20, "residue": 44}
-    per_frame = record["bytes"]["origin"] / 44
-    assert from_origin(result) == 44 * per_frame
-    assert record["bytes"]["cache"] >= 20 * 2 * 12 * 50

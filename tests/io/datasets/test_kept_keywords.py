@@ -9,7 +9,7 @@ from support.commands import himach as command
 
 import himach
 from himach.io.datasets.description import describe
-from himach.io.datasets.origin_stamp import VERSION, OriginStamp
+from himach.io.datasets.origin_stamp import VERSION
 from himach.io.store.store import Store
 from himach.io.trajectories.origin import open_origin
 from himach.ranks.communicator import alone
@@ -150,14 +150,6 @@ def test_what_an_earlier_version_kept_is_not_served(name, tmp_path, monkeypatch)
         assert bits(analyse(trajectory, topology, cache=place).outcome) == bits(expected.outcome)
     trajectory.rename(tmp_path / "away")
     assert bits(analyse(trajectory, topology, cache=place).outcome) == bits(expected.outcome)
-
-
-def test_a_version_has_generations_of_its_own(tmp_path, monkeypatch):
-    _, trajectory = make(tmp_path)
-    stamp = OriginStamp.from_origin(open_origin([trajectory]), {})
-    now = stamp.generation
-    monkeypatch.setattr("himach.io.datasets.origin_stamp.VERSION", VERSION - 1)
-    assert stamp.generation != now
 
 
 def test_a_dataset_of_an_earlier_version_is_not_taken_for_a_pushed_one(tmp_path):

@@ -10,7 +10,7 @@ from support.io_samples import FORMATS
 from support.io_samples import make as make_of_io_samples
 
 import himach
-from himach.frame import FIELDS, POSITIONS, VELOCITIES, RawFrame
+from himach.frame import FIELDS, POSITIONS, RawFrame
 from himach.io.datasets import writeback
 from himach.io.datasets.writeback import CpuBudget, Writeback
 from himach.io.frame_source import WHOLE, ReadOptions
@@ -142,17 +142,6 @@ def test_several_analyses_each_see_their_own_atoms(tmp_path, place):
         run([Centre(), Touching(), Asking(first=5, last=6)], trajectory, topology, cache=place)
 
 
-def test_an_atom_that_was_not_asked_for(tmp_path, place):
-    topology, trajectory = make(tmp_path)
-    for cache in ("off", place, place):
-        with pytest.raises(himach.AnalysisError) as caught:
-            run(Touching(), trajectory, topology, cache=cache)
-        text = str(caught.value)
-        assert "Touching touches atom 5 (C of residue RES 1), which its atoms() does not ask for" in text
-        assert "add it to atoms() of Touching" in text
-        assert "frame 0" in text
-
-
 def test_atoms_that_fail(tmp_path):
     topology, trajectory = make(tmp_path, 2)
 
@@ -188,22 +177,6 @@ def test_velocities_are_not_read_unless_touched(tmp_path, place, asked_of_the_st
     assert opening == (1, FIELDS)  # the first frame, for setup()
     assert {fields for _, fields in tasks} == {POSITIONS}
     assert sum(count for count, _ in tasks) == N_FRAMES
-
-
-def test_frames_are_not_read_twice_for_a_field(tmp_path, place, asked_of_the_store):
-    topology, trajectory = make(tmp_path)
-    run(Fast(), trajectory, topology, cache=place)
-    asked_of_the_store.clear()
-
-    class Velocities(Fast):
-        def map(self, frame):
-            yield "v", frame.velocities
-
-    run([Velocities(), Velocities()], trajectory, topology, cache=place)
-    opening, (first_task, fields), *others = asked_of_the_store
-    assert (opening, fields) == ((1, FIELDS), POSITIONS)
-    assert others[:first_task] == [(1, VELOCITIES)] * first_task  # once for both analyses
-    assert {fields for _, fields in others[first_task:]} == {POSITIONS | VELOCITIES}
 
 
 def test_xtc_is_decoded_up_to_the_last_atom_and_kept_whole(tmp_path, place, monkeypatch):

@@ -230,13 +230,6 @@ def test_what_cannot_be_taken_is_refused_by_name(tmp_path):
     refused(universe, "auxiliary 'pull' is not taken")
 
 
-def test_a_record_of_frames_in_memory_says_that_it_cannot_be_repeated():
-    memory = adk(in_memory=True)
-    result = himach.run(himach.examples.load("rmsd"), memory, stop=3)
-    assert result.record["analyses"][0]["source"] is None
-    assert "memory of a Universe" in result.record["analyses"][0]["unrepeatable"]
-
-
 def test_arrays_are_sent_once_and_go_with_who_sends_them():
     arrays = {"a": np.arange(12.0).reshape(3, 4), "none": np.empty((0, 3)), "b": np.arange(5, dtype=np.uint8)}
     shared = SharedArrays(arrays)
