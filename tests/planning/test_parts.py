@@ -111,17 +111,6 @@ def test_the_largest_of_many_is_that_of_draws(count):
     assert math.isfinite(forms.most_of_normals(10**13, 0.95))
 
 
-def drawn_without(seconds: float, rate: float, rng: np.random.Generator, most: int = 10_000) -> float:
-    """Return one draw of the time of a run that begins anew after each failure; infinite after `most` forms."""
-    spent = 0.0
-    for _ in range(most):
-        failed = rng.exponential(1 / rate) if rate > 0 else math.inf
-        if failed >= seconds:
-            return spent + seconds
-        spent += failed
-    return math.inf
-
-
 def drawn_with_pairs(
     startup: float, mapping: float, rest: float, every: float, rate: float, rng: np.random.Generator, most: int = 10_000
 ) -> float:
@@ -141,7 +130,7 @@ def drawn_with_pairs(
 @pytest.mark.parametrize(("seconds", "rate"), [(120.0, 0.001), (120.0, 0.02), (12.0, 0.0)])
 def test_expected_times_of_runs_that_fail_are_means_of_draws(seconds, rate):
     rng = np.random.default_rng(7)
-    drawn = np.mean([drawn_without(seconds, rate, rng) for _ in range(4000)])
+    drawn = np.mean([drawn_with_pairs(0.0, 0.0, seconds, 1.0, rate, rng) for _ in range(4000)])
     assert forms.without_pairs(seconds, rate) == pytest.approx(drawn, rel=0.12)
     split = (0.1 * seconds, 0.8 * seconds, 0.1 * seconds)
     every = 0.4 * seconds

@@ -84,12 +84,6 @@ def test_starting_takes_the_steps_by_which_ranks_tell_each_other_and_more_for_a_
     assert column(plan, "startup", "first", "phases")[0] == pytest.approx(0.52)
 
 
-def test_what_is_drawn_has_a_range():
-    plan = himach.plan(record(cached=True, spread=0.9), nodes=[1, 100], machine=MACHINE)
-    low, total, high = (column(plan, name, "second") for name in ("low", "total", "high"))
-    assert all(least < middle < most for least, middle, most in zip(low, total, high, strict=True))
-
-
 @pytest.mark.parametrize(("nodes", "mapping"), [(8, 1000 * 0.0101), (64, 64_000 * 0.001)])
 def test_reading_ahead_hides_the_origin_until_all_ask_for_more_than_it_gives(nodes, mapping):
     runs = [record(ranks=n, nodes=n, frame_bytes=100_000, read=0.0001) for n in (1, 2, 4)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -143,19 +142,6 @@ def test_times_that_are_kept_are_few():
         list(costs.watch(iter(range(1000)), 1000))
     assert MAX_FRAME_TIMES // 2 <= len(costs._times) <= MAX_FRAME_TIMES
     assert costs.of_rank(Clock(), 0, 0, 0).frames == 100_000
-
-
-def test_an_error_in_a_timed_frame_is_the_users_own(tmp_path):
-    class Fails(himach.Analysis):
-        def map(self, frame):
-            raise ValueError("here")
-
-        def reduce(self, key, series):
-            return None
-
-    with pytest.raises(himach.AnalysisError, match="here"):
-        himach.run(Fails(), DCD, PSF, cache="off", progress=False)
-    assert Path(DCD).exists()
 
 
 @pytest.mark.parametrize(("growth", "drift"), [(0.0, 1), (0.0002, (0.002 + 0.0002 * 48.5) / (0.002 + 0.0002 * 8.5))])
