@@ -5,31 +5,15 @@ import re
 import matplotlib.pyplot as plt
 import pytest
 from support import plain
+from support.sample_runs import BUILTIN_RUNS
 
 import himach
 from himach.examples import BUILTINS, SAMPLES, load, sample
 
-PORE = {"top": "resname GRA and prop z > 26", "bottom": "resname GRA and prop z < 20"}
 STAYS = "stays(time_ps,lasting) residence(stays,ended,mean_ps)"
 STATES = "H,B,E,G,I,T,S,P,coil"
 #: What axes without a unit are called.
 AXES = {"residue", "index of atom", "number of the carbon in its chain"}
-#: Analysis -> sample and parameters; of others ("villin", {}).
-RUNS = {
-    "water-residence": ("nanopore", {"solute": "name K"}),
-    "ion-permeation": ("nanopore", PORE),
-    "geometry": ("villin", {"distances": ["ends=resid 1; resid 35"], "dihedrals": ["phi:resid 1:2"]}),
-    "sasa": ("villin", {"by": "residue", "points": 100}),
-    "rdf": ("nanopore", {"a": "name K"}),
-    "msd": ("nanopore", {"selection": "name K", "viscosity": 0.31, "temperature": 300.0}),
-    "clusters": ("villin", {"cutoff": 0.9}),
-    "pca": ("villin", {"components": 3}),
-    "density": ("nanopore", {}),
-    "dielectric": ("water", {"charges": ["name OW = -0.8476", "name HW1 HW2 = 0.4238"]}),
-    "velocity-autocorrelation": ("argon", {"selection": "all", "tau_max": 60}),
-    "lipid-order": ("membrane", {"leaflets": "z"}),
-    "membrane": ("membrane", {}),
-}
 #: Analysis -> tables and their columns.
 TABLES = {
     "water-residence": f"survival(tau_ps,survival) {STAYS}",
@@ -62,7 +46,7 @@ TABLES = {
 
 @pytest.mark.parametrize("name", BUILTINS)
 def test_tables_and_plot(name):
-    which, parameters = RUNS.get(name, ("villin", {}))
+    which, parameters = BUILTIN_RUNS[name]
     analysis = load(name)(**parameters)
     outcome = plain.run(analysis, *sample(which), stop=120)
     for table, columns in re.findall(r"(\w+)\(([^)]*)\)", TABLES[name]):
@@ -84,16 +68,6 @@ def test_tables_and_plot(name):
         assert panel.get_ylabel()
     figure.canvas.draw()
     plt.close(figure)
-
-
-@pytest.mark.parametrize("name", BUILTINS)
-def test_every_parameter_is_documented(name):
-    analysis = load(name)
-    assert analysis.label() == name
-    assert issubclass(analysis, himach.Analysis)
-    assert analysis.__doc__
-    for parameter in analysis.parameters().values():
-        assert parameter.doc, parameter.name
 
 
 def test_samples_are_small():

@@ -1,7 +1,25 @@
 """Analyses and a record of a run that was never made, for tests of what a run shows and leaves behind."""
 
 import himach
+from himach.examples import BUILTINS
 from himach.output.record import Record, analysis_record
+
+#: Built-in analysis -> a sample that it can run over, and parameters.
+BUILTIN_RUNS: dict[str, tuple[str, dict]] = {name: ("villin", {}) for name in BUILTINS} | {
+    "water-residence": ("nanopore", {"solute": "name K"}),
+    "ion-permeation": ("kcsa", {"top": "index 110 246 382 518", "bottom": "index 59 195 331 467", "radius": 2.5}),
+    "rdf": ("nanopore", {"a": "name K"}),
+    "msd": ("nanopore", {"selection": "name K", "viscosity": 0.31, "temperature": 300.0}),
+    "clusters": ("villin", {"cutoff": 0.9}),
+    "density": ("nanopore", {}),
+    "dielectric": ("water", {"charges": ["name OW = -0.8476", "name HW1 HW2 = 0.4238"]}),
+    "geometry": ("villin", {"distances": ["ends=resid 1; resid 35"], "dihedrals": ["phi:resid 1:2"]}),
+    "lipid-order": ("membrane", {"leaflets": "z"}),
+    "membrane": ("membrane", {}),
+    "pca": ("villin", {"components": 3}),
+    "sasa": ("villin", {"by": "residue", "points": 100}),
+    "velocity-autocorrelation": ("argon", {"selection": "all", "tau_max": 60}),
+}
 
 
 class Plain(himach.Analysis):

@@ -14,7 +14,6 @@ from himach import uncertainty
 from himach.examples import sample
 from himach.examples.interactions.survival import find_runs, find_runs_of_many, occupancy, stay_tables, survival
 from himach.examples.interactions.water_residence import WaterResidence
-from himach.frame import Frame
 
 presence = st.lists(st.sets(st.integers(0, 4)), min_size=1, max_size=25)
 
@@ -170,23 +169,6 @@ def test_nanopore_against_waterdynamics(by, intermittency):
     )
     table = plain.run(analysis, trajectory, topology, stop=60)["survival"]
     np.testing.assert_allclose(table["survival"], expected.sp_timeseries, rtol=1e-12)
-
-
-@pytest.mark.parametrize("box", [None, [40, 42, 44, 90, 90, 90], [40, 42, 44, 80, 75, 70]])
-@pytest.mark.parametrize("n", [300, 12])
-def test_near_is_what_around_selects(box, n):
-    """Positions on a grid, so that many distances equal the cutoff."""
-    rng = np.random.default_rng(n)
-    universe = MDAnalysis.Universe.empty(2 * n, trajectory=True)
-    universe.add_TopologyAttr("names", ["OW"] * n + ["C"] * n)
-    universe.atoms.positions = rng.integers(0, 60, (2 * n, 3)) * 0.7
-    universe.dimensions = box
-    analysis = WaterResidence(water="name OW", solute="name C", tau_max=0)
-    analysis.frames = range(1)
-    analysis.setup(universe)
-    (pairs,) = analysis.map(Frame(0, 0, 0.0, universe.atoms.positions, universe.dimensions, None, None, universe))
-    expected = universe.select_atoms("name OW and around 3.5 name C")
-    np.testing.assert_array_equal(pairs.keys, expected.indices)
 
 
 def test_atoms_of_the_solute_are_no_water():

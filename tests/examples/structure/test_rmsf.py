@@ -16,7 +16,7 @@ from support import plain
 import himach
 from himach import uncertainty
 from himach.examples import sample
-from himach.examples.structure import blocks, rmsf
+from himach.examples.structure import blocks
 from himach.examples.structure.fluctuations import block_sums, mean_deviation, mean_squares
 from himach.examples.structure.rmsf import Rmsf, pack_frames, unpack_frames
 
@@ -98,16 +98,6 @@ def test_bands_are_by_blocks_of_frames():
     assert np.median(table["rmsf_high"] - table["rmsf_low"]) / 2 == pytest.approx(half, rel=0.4)
     # Limits of squares are not squares of limits, but close where they are narrow.
     np.testing.assert_allclose(table["bfactor_high"], 8 / 3 * np.pi**2 * table["rmsf_high"] ** 2, rtol=0.02)
-
-
-@pytest.mark.parametrize("in_block", [1, 7])
-def test_the_same_of_shorter_blocks(monkeypatch, in_block):
-    """That is how the work of the second fit is shared, and of no account for the outcome."""
-    run = partial(himach.run, Rmsf(selection="resid 1:30", fit="name CA"), DCD, PSF, step=2, cache="off")
-    expected = run()["rmsf"]
-    monkeypatch.setattr(rmsf, "IN_BLOCK", in_block)
-    for name, cells in run()["rmsf"].items():
-        np.testing.assert_array_equal(cells, expected[name], err_msg=name)
 
 
 def test_kept_pairs_serve_while_blocks_of_frames_stay_as_long(tmp_path):
