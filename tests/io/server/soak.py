@@ -55,11 +55,6 @@ def positions(number: int) -> np.ndarray:
     return on_grid + np.float32(0.0005) if number % 3 == 0 else on_grid
 
 
-def is_packed(number: int, length: int) -> bool:
-    """Whether a record of that length can only hold packed positions."""
-    return length < n_atoms_of(number) * 12
-
-
 def check(frame, number: int) -> None:
     if frame.number != number or frame.time != number or not np.array_equal(frame.positions, positions(number)):
         raise AssertionError(f"frame {number} has wrong bytes")
@@ -78,14 +73,10 @@ class Ground:
     def outcome(self, **options) -> list[bytes]:
         return bits(analyse(self.trajectory, self.topology, **options).outcome)
 
-    def tell(self, how: str, line: str) -> None:
+    def note_run(self, end: str) -> None:
         """Note how a run ended."""
-        with open(self.directory / f"runs-{how}", "a") as file:
-            file.write(line.replace("\n", " ") + "\n")
-
-    def told(self, how: str) -> list[str]:
-        note = self.directory / f"runs-{how}"
-        return note.read_text().splitlines() if note.exists() else []
+        with open(self.directory / "runs", "a") as file:
+            file.write(end.replace("\n", " ") + "\n")
 
     def note(self, kind: str) -> Path:
         return self.directory / f"acknowledged-{kind}-{self.dataset}"
@@ -169,11 +160,11 @@ def run(ground: Ground, rng: random.Random, ranks: int | None = None) -> None:
         try:
             right = ground.outcome(cache=ground.place, ranks=ranks, out=out) == ground.expected
         except HimachError as error:
-            ground.tell("failed", f"{ranks or 1} ranks: {error}")
+            ground.note_run(f"{ranks or 1} ranks failed: {error}")
             continue
         if not right:
             raise AssertionError("a run has a wrong outcome")
-        ground.tell("right", f"{ranks or 1} ranks")
+        ground.note_run("right")
 
 
 def run_ranks(ground: Ground, rng: random.Random) -> None:
@@ -202,8 +193,6 @@ def in_child(work: Callable[[], None], name: str) -> int:
         if name == "run_ranks":  # of ranks that were killed the launcher tells at length
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         work()
-    except AssertionError as error:
-        print(f"{name}: {error}", file=sys.stderr, flush=True)
     except BaseException as error:
         print(f"{name}: {error!r}", file=sys.stderr, flush=True)
     finally:
@@ -220,11 +209,6 @@ def descendants(pid: int) -> list[int]:
     for each in found:
         found += [child for child, parent in parents.items() if parent == each]
     return found[1:]
-
-
-def alive(pid: int, began: int) -> bool:
-    """Tell whether the process that began then is still there and no zombie."""
-    return started(pid) == began
 
 
 def started(pid: int) -> int | None:
@@ -313,8 +297,8 @@ class Cast:
 
     def nothing_is_left(self) -> None:
         """Check that all that actors had started is gone, soon after they were killed."""
-        if not wait_until(lambda: not any(alive(*orphan) for orphan in self.orphans), SECONDS_TO_END):
-            raise AssertionError(f"processes are left: {[pid for pid, began in self.orphans if alive(pid, began)]}")
+        if not wait_until(lambda: not any(started(pid) == began for pid, began in self.orphans), SECONDS_TO_END):
+            raise AssertionError(f"processes are left: {[pid for pid, began in self.orphans if started(pid) == began]}")
         if not wait_until(lambda: not any(os.path.exists(file) for file in self.files), SECONDS_TO_END):
             raise AssertionError(f"shared memory is left: {self.files}")
         if left := os.listdir(tempfile.gettempdir()):
@@ -339,7 +323,8 @@ def verify(ground: Ground) -> tuple[int, int]:
     if ground.outcome(cache=ground.place) != ground.expected:
         raise AssertionError("a run has a wrong outcome")
     places = dataset.locate(np.array(sorted(found), dtype=np.int64))
-    packed = {number for number, place in zip(sorted(found), places, strict=True) if is_packed(number, place[3])}
+    lengths = {number: place[3] for number, place in zip(sorted(found), places, strict=True)}
+    packed = {number for number, length in lengths.items() if length < n_atoms_of(number) * 12}
     if packed != {number for number in found if number % 3 != 0}:
         raise AssertionError("not the frames on XTC's grid are packed")
     return len(found), len(packed)
@@ -374,17 +359,12 @@ def soak(kills: int, seed: int) -> dict[str, float]:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(each, signal.SIGKILL)
             shutil.rmtree(ground.place, ignore_errors=True)
-        failed = ground.told("failed")
-        for line, times in collections.Counter(failed).most_common(5):
-            print(f"{times} runs failed so: {line}")
-        ends: dict[str, float] = {"a second": round(done / (time.monotonic() - began), 2)}
-        ends |= {"right runs": len(ground.told("right")), "failed runs": len(failed)}
-    return (
-        dict(sorted(cast.killed.items()))
-        | {"a second": done / (time.monotonic() - began)}
-        | ends
-        | {"frames checked": frames, "packed frames checked": packed}
-    )
+        ends = collections.Counter((ground.directory / "runs").read_text().splitlines())
+        for line, times in ends.most_common(5):
+            print(f"{times} runs: {line}")
+        counts = {"right runs": ends["right"], "failed runs": ends.total() - ends["right"]}
+    counts |= {"a second": done / (time.monotonic() - began), "frames checked": frames, "packed frames checked": packed}
+    return dict(sorted(cast.killed.items())) | counts
 
 
 def main() -> None:

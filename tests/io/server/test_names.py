@@ -1,6 +1,5 @@
 """A dataset has the frames of one simulation: what another one pushes under its name is refused, by name."""
 
-import os
 import threading
 
 import numpy as np
@@ -11,7 +10,6 @@ import himach
 from himach.cli.datasets import _row
 from himach.io.datasets.name_space import join_answers
 from himach.io.server.survey import Server, ask
-from himach.io.store import bodhi
 from himach.io.store.store import Store, StoreConflictError
 
 
@@ -112,13 +110,6 @@ def test_another_identity_is_refused_before_a_frame_is_taken(run_server, key):
         push(first, 1, range(5), key=key, identity="")
 
 
-def test_a_name_without_frames_is_free(run_server):
-    running = run_server()
-    push([running.path], 0, [], identity="given up")
-    push([running.path], 1, range(3), identity="another")
-    assert held(running.place) == dict.fromkeys(range(3), 1)
-
-
 def test_the_name_of_a_staged_trajectory_is_refused(run_server):
     running = run_server()
     with Store(running.place).dataset("run", b"fingerprint") as staged:
@@ -127,21 +118,6 @@ def test_the_name_of_a_staged_trajectory_is_refused(run_server):
     with pytest.raises(StoreConflictError, match="dataset run is of a trajectory"):
         push([running.path], 1, range(3))
     assert len(Store(running.place).directories()) == 1  # none was made for what is refused
-
-
-def test_a_trajectory_staged_after_a_push_began(run_server):
-    """The name was free when the pusher came, and is not when its first frame does."""
-    running = run_server()
-    with himach.Writer("run", 100, servers=[running.path]) as writer:
-        with Store(running.place).dataset("run", b"fingerprint") as staged:
-            staged.attach("origin.json", b"{}")
-        writer.push(frame_of(1, 0), time=0)
-        with pytest.raises(StoreConflictError, match="dataset run is of a trajectory"):
-            writer.flush()
-        for one in writer._take_pushers():
-            one.abandon()
-    store = Store(running.place)
-    assert not any(store.dataset("run", one).native for one in store.generations("run"))
 
 
 def test_the_first_frame_of_a_name_waits_for_who_stages(run_server):
@@ -200,24 +176,6 @@ def test_evicting_the_dataset_frees_its_name(run_server):
     commands.himach("cache", "evict", "run", "--cache", running.place, code=0, timeout=60)
     push([running.path], 1, range(3), identity="another")
     assert held(running.place) == dict.fromkeys(range(3), 1)
-
-
-def test_what_an_older_connection_sent_is_not_taken_for_another_ones(run_server):
-    """Who lost a connection asks for its frames, and not for their numbers."""
-    running = run_server()
-    push([running.path], 0, range(3), identity="")
-    writer = himach.Writer("run", 100, servers=[running.path], identity="", timeout=20)
-    assert writer.facts()["servers_up"] == 1
-    os.kill(running.process.pid, 19)  # SIGSTOP: what is pushed now is not answered ...
-    for number in range(3):
-        writer.push(frame_of(1, number), time=number)
-    running.kill()
-    running.start()  # ... and then asked for again
-    with pytest.raises(StoreConflictError, match="frame 0 of dataset run is there with other"):
-        writer.flush()
-    assert writer.facts()["acknowledged"] == 0
-    with pytest.raises(bodhi.StoreConflictError):
-        writer.close()
 
 
 @pytest.mark.parametrize(("names", "nodes"), [("ab", ["a", "b"]), (["a", "x/a"], ["a (", "a ("])])

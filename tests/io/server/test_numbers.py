@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -20,12 +19,11 @@ from support.shelves import flip
 
 import himach
 from himach.io.datasets.name_space import join_answers
-from himach.io.frame_source import ReadOptions
 from himach.io.server import client, remote_store
 from himach.io.server.admission import make_key, read_key
 from himach.io.server.remote_store import RemoteStore
 from himach.io.server.survey import HEAD, Answer, Server, parse
-from himach.io.store.bodhi import MAX_NUMBER, POSITIONS
+from himach.io.store.bodhi import MAX_NUMBER
 from himach.io.store.store import Store
 
 from ..frame_sources import N_FRAMES as SOURCE_FRAMES
@@ -115,43 +113,6 @@ def test_numbers_far_apart_cost_by_their_frames(run_server, command, tmp_path, k
     server.terminate()
     assert seen(*here) == right
     assert json.loads(command("datasets", "--json", *here))["datasets"][0]["held"] == len(FAR)
-
-
-N_ATOMS, N_FRAMES = 20000, 60
-BOX = np.array([99, 99, 99, 90, 90, 90], np.float32)
-
-
-def taken_frame(number):
-    """Positions on a grid: the first half takes less and less room packed, in steps, so that the second one moves."""
-    rng = np.random.default_rng(number)
-    most = np.full((N_ATOMS, 1), 9000)
-    most[: N_ATOMS // 2] = 9000 >> 2 * (number // 10)
-    return (rng.integers(-most, most + 1, size=(N_ATOMS, 3)) / np.float32(100)).astype(np.float32)
-
-
-@pytest.fixture
-def served(tmp_path, run_server, key):
-    dataset = Store(tmp_path / "n0").dataset("/moving")
-    for number in range(N_FRAMES):
-        dataset.write(number, float(number), BOX, taken_frame(number), native=True)
-    dataset.close()
-    remote = RemoteStore(Server(run_server().address, read_key(key))).dataset("/moving")
-    yield remote, Store(tmp_path / "n0").dataset("/moving"), tmp_path / "n0"
-    remote.close()
-
-
-@pytest.mark.nightly(but=2)
-@pytest.mark.parametrize("request_bytes", [0, 100_000])
-@pytest.mark.parametrize("first", [0, 9900, 15000])
-def test_blocks_that_lie_elsewhere_in_later_frames_are_found(served, first, request_bytes):
-    atoms = np.arange(first, first + 4000)
-    for _ in range(2):  # the second reader has the memory of the first
-        for frame, number in zip(
-            served[0].read(range(N_FRAMES), ReadOptions(atoms, POSITIONS, request_bytes=request_bytes)),
-            range(N_FRAMES),
-            strict=True,
-        ):
-            assert np.array_equal(frame.positions[atoms], taken_frame(number)[atoms])
 
 
 def evict(place, *options, check=True):
@@ -256,17 +217,6 @@ def test_an_attachment_of_the_name_is_made_again(run_server):
     push(running, range(5, 7))
     assert Store(running.place).generations("run") == [b""]
     assert_held(running, range(7))
-
-
-def test_reads_through_a_server_count_as_use(run_server):
-    running = run_server()
-    push(running, range(5))
-    meta = running.place / Store(running.place).directories()[0] / "meta"
-    with running.client() as client:
-        client.open("run")
-        os.utime(meta, (1, 1))
-        list(client.read([1]))
-        assert meta.stat().st_mtime > 1
 
 
 def keep(place, numbers=range(SOURCE_FRAMES)):

@@ -1,7 +1,6 @@
 """Pushing: over loopback to several servers, one killed on the way; from MDAnalysis, OpenMM and C."""
 
 import contextlib
-import itertools
 import re
 import signal
 import socket
@@ -136,85 +135,6 @@ def test_a_server_is_killed_while_frames_come(run_server, key):
 def writer_window(batch_bytes):
     """Most frames of 1,000 atoms that can be in flight."""
     return 4 * batch_bytes // 12_000 + 1
-
-
-def test_a_server_is_killed_and_comes_back(run_server, key):
-    """A server that comes back gets its frames again: nothing is twice."""
-    running = run_server()
-    writer = himach.Writer("run", 1000, servers=[running.address], key=key, timeout=20, batch_bytes=40_000)
-    done = threading.Event()
-
-    def restart():
-        time.sleep(0.05)
-        running.kill()
-        running.start(running.address)
-        done.set()
-
-    thread = threading.Thread(target=restart)
-    thread.start()
-    number = 0
-    while not done.is_set() or number < 300:
-        push(writer, [number])
-        number += 1
-        writer.number = number
-        time.sleep(0.002)
-    writer.close()
-    thread.join(30)
-    dataset = Store(running.place).dataset("run")
-    assert natives(running.place) == [list(range(number))]
-    assert sum(segment["frames"] for segment in dataset.segments()) == number
-
-
-def test_a_lost_acknowledgement_comes_again(run_server, key):
-    """A connection that breaks after the frames went through: they are neither lost nor kept a second time."""
-    running = run_server()
-    host, port = running.address.split(":")
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        cut = threading.Event()
-
-        def relay():
-            with contextlib.suppress(OSError):  # the listener is closed at last
-                for attempt in itertools.count():  # one that was given up on a busy machine is followed by others
-                    with listener.accept()[0] as inner, socket.create_connection((host, int(port))) as outer:
-                        back = threading.Thread(target=forward, args=(outer, inner, cut if attempt == 0 else None))
-                        back.start()
-                        forward(inner, outer, None)
-                        back.join(20)
-
-        thread = threading.Thread(target=relay, daemon=True)
-        thread.start()
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
-        with himach.Writer("run", 1000, servers=[address], key=key, timeout=12) as writer:
-            cut.set()  # from now on no answer comes through
-            push(writer, range(10))
-            writer.flush()
-            assert writer.facts()["given_again"] >= 10
-    assert natives(running.place) == [list(range(10))]
-    assert sum(segment["frames"] for segment in Store(running.place).dataset("run").segments()) == 10
-
-
-def forward(source, target, cut):
-    """Copy bytes until the end, or forget them once `cut` is set."""
-    try:
-        while data := source.recv(1 << 16):
-            if cut is None or not cut.is_set():
-                target.sendall(data)
-        target.shutdown(socket.SHUT_WR)
-    except OSError:
-        pass
-
-
-def test_nobody_is_left(run_server, key):
-    running = run_server()
-    writer = himach.Writer("run", 1000, servers=[running.address], key=key, timeout=4)
-    running.kill()
-    with pytest.raises(ServerUnreachableError, match="none of 1 servers answers"):
-        for number in range(10):
-            push(writer, [number])
-            time.sleep(0.2)
-    running.start(running.address)
-    writer.flush()
-    writer.close()
 
 
 @contextlib.contextmanager

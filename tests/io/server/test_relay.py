@@ -101,33 +101,19 @@ def flip(at):
 class Touch:
     """Does one thing to one message of one session, and passes on everything else."""
 
-    def __init__(self, side, number, what):
-        self.side, self.number, self.what = side, number, what
+    def __init__(self, side, number, way):
+        self.side, self.number, self.way = side, number, way
         self.done = False
+        self.moved = None
 
     def __call__(self, side, number, data):
-        if self.done or (side, number) != (self.side, self.number):
+        if self.done or side != self.side or (number != self.number and self.moved is None):
             return [data]
+        if self.way == "moved" and self.moved is None:
+            self.moved = data
+            return []
         self.done = True
-        return self.what(data)
-
-
-class Swap(Touch):
-    """Has two neighbouring messages change places."""
-
-    def __init__(self, side, number):
-        super().__init__(side, number, None)
-        self.first = None
-
-    def __call__(self, side, number, data):
-        if side == self.side and not self.done:
-            if number == self.number and self.first is None:
-                self.first = data
-                return []
-            if self.first is not None:
-                self.done = True
-                return [data, self.first]
-        return [data]
+        return [data, self.moved] if self.way == "moved" else WAYS[self.way](data)
 
 
 WAYS = {
@@ -156,18 +142,22 @@ def stored(place):
     return found
 
 
+def fill(address, key, **options):
+    with himach.Writer("run", N_ATOMS, servers=[address], key=key, **options) as writer:
+        for frame in FRAMES:
+            writer.number = frame
+            writer.push(frame_of(frame, N_ATOMS), time=frame)
+
+
 @pytest.mark.nightly(but=3)
 @pytest.mark.parametrize("way", [*WAYS, "moved"])
 def test_pushed_frames_that_are_touched_are_not_taken(run_server, key, way):
     """The writer pushes them again, over a new session, and what is stored in the end is what it pushed."""
     running = run_server()
     for number in (1, 5):
-        act = Swap("c", number) if way == "moved" else Touch("c", number, WAYS[way])
+        act = Touch("c", number, way)
         relay = Relay(running.address, act)
-        with himach.Writer("run", N_ATOMS, servers=[relay.address], key=key, timeout=6, batch_bytes=1 << 17) as writer:
-            for frame in FRAMES:
-                writer.number = frame
-                writer.push(frame_of(frame, N_ATOMS), time=frame)
+        fill(relay.address, key, timeout=6, batch_bytes=1 << 17)
         assert act.done
         assert relay.sessions > 1, "what was touched was not refused"
         relay.close()
@@ -176,23 +166,16 @@ def test_pushed_frames_that_are_touched_are_not_taken(run_server, key, way):
     assert sorted(stored(running.place)) == list(FRAMES)
 
 
-def fill(running, key):
-    with himach.Writer("run", N_ATOMS, servers=[running.address], key=key) as writer:
-        for frame in FRAMES:
-            writer.number = frame
-            writer.push(frame_of(frame, N_ATOMS), time=frame)
-
-
 @pytest.mark.nightly(but=3)
 @pytest.mark.parametrize("side", ["c", "s"])
 @pytest.mark.parametrize("way", [*WAYS, "moved"])
 def test_what_is_read_is_right_or_not_there(run_server, key, monkeypatch, side, way):
     monkeypatch.setattr("himach.io.server.remote_store.READ_SECONDS", 2.0)
     running = run_server()
-    fill(running, key)
+    fill(running.address, key)
     refused = 0
     for number in range(6):
-        act = Swap(side, number) if way == "moved" else Touch(side, number, WAYS[way])
+        act = Touch(side, number, way)
         relay = Relay(running.address, act)
         missed = False
         try:

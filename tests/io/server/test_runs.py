@@ -50,15 +50,6 @@ def test_ranks_read_by_the_server_of_their_node(run_server):
     assert any(after[name] >= before[name] + 2 * 98 for name in after), (before, after)
 
 
-def test_a_store_whose_server_was_killed_is_read_without_it(run_server):
-    running = run_server()
-    first = run(running.place)
-    running.kill()
-    again = run(running.place)
-    assert again.record["bytes"]["origin"] == 0
-    np.testing.assert_array_equal(again.outcome["rmsd"]["rmsd"], first.outcome["rmsd"]["rmsd"])
-
-
 def test_a_run_goes_on_when_the_server_ends_in_the_middle(run_server):
     running = run_server()
     with Store(running.place).dataset("run", segment_bytes=1) as dataset:
@@ -106,23 +97,6 @@ def test_a_cache_that_goes_away_in_the_middle_is_told_of(run_server):
             assert len(next(found).positions) == 3341
             assert "the cache is away" in source.lost
         running.start()
-
-
-def test_frames_that_a_simulation_pushed_are_analysed_by_their_name(run_server, key):
-    running = run_server()
-    universe = mda.Universe(PSF, DCD)
-    with himach.Writer("run7", universe.atoms.n_atoms, servers=[running.address], key=key, durable=True) as writer:
-        for _ in universe.trajectory:
-            writer.write(universe)
-    expected = himach.run(examples.load("rmsd")(selection="name CA"), DCD, PSF, cache="off")
-    for ranks in (None, 2):
-        found = himach.run(
-            examples.load("rmsd")(selection="name CA"), "run7", PSF, cache=str(running.place), ranks=ranks
-        )
-        assert found.record["assignment"] == {"native": 98, "alien": 0, "residue": 0}
-        assert found.record["bytes"]["origin"] == 0
-        np.testing.assert_array_equal(found.outcome["rmsd"]["rmsd"], expected.outcome["rmsd"]["rmsd"])
-        np.testing.assert_array_equal(found.outcome["rmsd"]["time_ps"], expected.outcome["rmsd"]["time_ps"])
 
 
 def push_some(numbers, universe, **options):
