@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from himach.output.formats import TextFile
     from himach.output.table import Column, Table
     from himach.planning.plan import Plan, plan
-    from himach.ranks.launch.pool import Ranks
+    from himach.ranks.ranks import Ranks
     from himach.report.files import write_report
     from himach.result import Result
     from himach.runner.follow import follow
@@ -90,7 +90,7 @@ _HOME = {
     "Pairs": "himach.analysis",
     "Plan": "himach.planning.plan",
     "RankError": "himach.errors",
-    "Ranks": "himach.ranks.launch.pool",
+    "Ranks": "himach.ranks.ranks",
     "Result": "himach.result",
     "Row": "himach.analysis",
     "ServerUnreachableError": "himach.errors",

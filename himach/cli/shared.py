@@ -89,7 +89,7 @@ def started_ranks(ranks: int | None, oversubscribe: bool) -> int:
     if ranks is None or ranks == 1 or under_launcher():
         return 0
     if not oversubscribe:
-        from himach.ranks.launch.pool import check_machine
+        from himach.ranks.ranks import check_machine
 
         check_machine(ranks)
     return ranks

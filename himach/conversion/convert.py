@@ -46,12 +46,12 @@ from himach.io.trajectories.layouts.layout import Content
 from himach.io.trajectories.urls.names import strip_scheme
 from himach.ranks.collective import on_first_rank, run_collectively, warn_once
 from himach.ranks.communicator import Communicator, World
-from himach.ranks.launch.pool import Ranks
 from himach.ranks.launch.preload import interrupts_wait
 from himach.ranks.launch.stop_requests import StopRequests
 from himach.ranks.process_exit import promised_rank, under_launcher
 from himach.ranks.progress import Progress, is_watched
 from himach.ranks.quiet import quiet_ranks
+from himach.ranks.ranks import Ranks
 from himach.runner.follow import run_live
 from himach.runner.kept_pairs import mapping_deadline
 from himach.runner.live.updates import Update

@@ -32,10 +32,10 @@ from himach.mdanalysis.sending import pack, strip_results, unpack
 from himach.ranks.collective import Meeting, is_everywhere
 from himach.ranks.communicator import World
 from himach.ranks.last_words import frame_cell
-from himach.ranks.launch.pool import Ranks
 from himach.ranks.process_exit import promised_rank, promised_ranks, under_launcher
 from himach.ranks.progress import Progress, is_watched
 from himach.ranks.quiet import quiet_ranks
+from himach.ranks.ranks import Ranks
 from himach.runner.run import check_ranks, on_ranks
 
 _positions = AtomGroup.positions

@@ -14,9 +14,9 @@ from himach.errors import HimachError, UsageError
 from himach.output.figures.drawer import Drawer
 from himach.ranks.collective import on_first_rank, run_collectively
 from himach.ranks.communicator import World
-from himach.ranks.launch.pool import Ranks
 from himach.ranks.launch.preload import preload
 from himach.ranks.quiet import quiet_ranks
+from himach.ranks.ranks import Ranks
 from himach.runner.options import Job, LiveOptions, RunOptions, parse_keywords
 from himach.staging.options import StageOptions
 

@@ -17,9 +17,9 @@ from himach.io.datasets.request import FramesRequest
 from himach.output.record import Record
 from himach.ranks.collective import on_first_rank
 from himach.ranks.communicator import World, alone
-from himach.ranks.launch.pool import Ranks
 from himach.ranks.process_exit import promised_rank, under_launcher
 from himach.ranks.quiet import quiet_ranks
+from himach.ranks.ranks import Ranks
 from himach.runner.live.updates import Update, check_live, give_way, go_live, start_ranks
 from himach.runner.options import LiveOptions, Output
 from himach.runner.run import Analyses, PathLike, on_ranks, requested_job, run_here, run_on_spawned_ranks

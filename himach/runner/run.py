@@ -21,12 +21,13 @@ from himach.io.datasets.universe_input import from_universe, is_universe
 from himach.io.trajectories.urls.names import strip_scheme
 from himach.ranks.collective import check_together, is_everywhere, run_collectively
 from himach.ranks.communicator import World, alone
-from himach.ranks.launch.pool import RANK, Ranks, check_machine, pack_work, spawn
+from himach.ranks.launch.pool import RANK, pack_work, spawn
 from himach.ranks.launch.preload import interrupts_wait
 from himach.ranks.launch.stop_requests import sigusr1_ignored
 from himach.ranks.process_exit import guard_os_exit, is_interruption, promised_rank, promised_ranks, under_launcher
 from himach.ranks.progress import is_watched
 from himach.ranks.quiet import quiet_ranks
+from himach.ranks.ranks import Ranks, check_machine
 from himach.ranks.shared_arrays import by_value
 from himach.runner.options import Job, LiveOptions, Output, RunOptions, this_command
 from himach.runner.perform import PickledJob, perform, unpack_result

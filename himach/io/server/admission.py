@@ -116,7 +116,7 @@ class AdmissionListener:
 
     def close(self) -> None:
         """Stop accepting and close pending connections."""
-        self._stop_writer.close()
+        self._stop_writer.shutdown(socket.SHUT_WR)  # a child forked meanwhile may hold it open
         self._thread.join()
         self._listener.close()
 

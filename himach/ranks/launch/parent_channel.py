@@ -14,9 +14,8 @@ import os
 import select
 import signal
 import weakref
-from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, NamedTuple, NoReturn, Self
+from typing import ClassVar, NamedTuple, NoReturn, Protocol, Self
 
 from himach.errors import AnalysisError, HimachError, RankError, TimeUpError, TrajectoryError, UsageError
 from himach.ranks import last_words, process_exit
@@ -30,7 +29,16 @@ RESULT, DIED = "result", "died"
 SIGNALS = (signal.SIGKILL, signal.SIGUSR1, signal.SIGTERM)
 #: Messages on the bell pipe: all ranks have begun their work; all have ended well, and more can be called.
 BEGUN, DONE = b"b", b"d"
-_open: weakref.WeakSet[RankChannel] = weakref.WeakSet()
+_open: weakref.WeakSet[_Detached] = weakref.WeakSet()
+
+
+class _Detached(Protocol):
+    def detach(self) -> None: ...
+
+
+def detach_in_children(owner: _Detached) -> None:
+    """Have children that this process forks drop what keeps ranks alive: they end with this process."""
+    _open.add(owner)
 
 
 class Pipe(NamedTuple):
@@ -53,7 +61,7 @@ class RankChannel:
         self._lines: dict[int, Pipe] = {signum: Pipe(*os.pipe()) for signum in SIGNALS}
         self._received = b""
         self.process = os.getpid()
-        _open.add(self)
+        detach_in_children(self)
 
     def call(self, work: bytes, ranks: int, last: bool = False) -> None:
         """Give this work to `ranks` ranks; after the `last`, no others are needed."""
@@ -152,7 +160,6 @@ def _detach_all() -> None:
         channel.detach()
 
 
-# Ranks end with the process that started them, even if children that it forked live on.
 os.register_at_fork(after_in_child=_detach_all)
 
 
@@ -175,13 +182,8 @@ class ParentChannel:
 
     def die_with_parent(self) -> None:
         """Have the kernel kill this process when the starting process ends, whatever processes are in between."""
-        self.receive_signals(SIGNALS)
-
-    def receive_signals(self, signals: Sequence[signal.Signals]) -> None:
-        """Have the kernel send this process these signals when the starting process sends them or ends."""
         for signum, line, inode in self._lines:
-            if signum in signals:
-                self._hold(signum, line, inode)
+            self._hold(signum, line, inode)
 
     def watch(self) -> int:
         """Return a descriptor that is at its end when the starting process has ended."""
@@ -239,11 +241,7 @@ class ParentChannel:
                 f"himach: a rank may not look into the process that started it ({error}); start ranks by mpiexec"
             ) from None
         except OSError:
-            self._exit_orphaned()
-
-    def _exit_orphaned(self) -> NoReturn:
-        """End this process because the starting process has ended."""
-        os._exit(1)
+            os._exit(1)  # the starting process has ended
 
     def _hold(self, signum: int, number: int, inode: int) -> None:
         line = self._open(number)

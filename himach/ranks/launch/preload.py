@@ -30,7 +30,7 @@ AHEAD = (
     "himach.io.universe.view",
     "himach.kernels",
     "himach.ranks.launch.code_pickle",
-    "himach.ranks.launch.pool",
+    "himach.ranks.ranks",
     "himach.result",
     "himach.runner.commands",
     "himach.io.datasets.opening",

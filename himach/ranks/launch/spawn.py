@@ -162,8 +162,8 @@ def relay(source: IO[bytes] | None, sink: IO[str], stop: int, failures: list[OSE
                 keep = next((n for n in range(len(banner) - 1, 0, -1) if pending.endswith(banner[:n])), 0)
                 ready = pending[: len(pending) - keep]
                 pending = pending[len(pending) - keep :]
-                _pass_on(decoder.decode(ready), sink)
-            _pass_on(decoder.decode(pending, final=True), sink)
+                pass_on(decoder.decode(ready), sink)
+            pass_on(decoder.decode(pending, final=True), sink)
         except (BrokenPipeError, ValueError):  # the reader has gone
             pass
         except OSError as error:
@@ -192,7 +192,7 @@ def _chunks(pipe: int, stop: int) -> Iterator[bytes]:
         yield os.read(pipe, 1 << 20)  # the most that a pipe holds
 
 
-def _pass_on(text: str, sink: IO[str]) -> None:
+def pass_on(text: str, sink: IO[str]) -> None:
     """Write text; escape what the stream cannot encode."""
     if text:
         encoding = getattr(sink, "encoding", None) or "utf-8"

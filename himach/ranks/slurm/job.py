@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import select
 import shlex
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -50,19 +53,44 @@ class JobState:
 
 
 class SlurmJob:
-    """A submitted job."""
+    """A submitted job, which a process beside this one keeps."""
 
-    def __init__(self, number: str) -> None:
-        self.number = number
+    #: Submits a script and cancels the job when its input is at its end: when this process ends, whatever ends that.
+    #: The script may hold a secret, so that it comes in the environment: anybody may read a command line.
+    KEEPER = (
+        "trap '' PIPE INT TERM; script=$HIMACH_SCRIPT; unset HIMACH_SCRIPT; "
+        'job=$(printf %s "$script" | sbatch --parsable "$@") || exit; echo "$job"; '
+        'read -r word; exec scancel --quiet "${job%%;*}"'
+    )
+
+    def __init__(self, number: str, keeper: subprocess.Popen[bytes] | None = None) -> None:
+        self.number, self._keeper = number, keeper
 
     @classmethod
-    def submit(cls, options: Sequence[str], script: str) -> Self:
+    def submit(cls, options: Sequence[str], script: str, environ: Mapping[str, str]) -> Self:
         """Have sbatch submit a script."""
-        done = _slurm(["sbatch", "--parsable", *DEFAULTS, *options], script)
-        if done.returncode:
-            message = done.stderr.strip() or f"exit code {done.returncode}"
+        _find("sbatch")
+        keeper = subprocess.Popen(
+            ["/bin/sh", "-c", cls.KEEPER, "sh", *DEFAULTS, *options],
+            env={**environ, "HIMACH_SCRIPT": script},
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert keeper.stdout is not None and keeper.stderr is not None
+        try:
+            answers = select.select([keeper.stdout], [], [], SECONDS)[0]
+            if answers and (number := keeper.stdout.readline().strip()):
+                return cls(number.decode().partition(";")[0], keeper)
+            message = f"sbatch did not answer for {SECONDS:g} s"
+            if answers:
+                message = keeper.stderr.read().decode().strip() or f"exit code {keeper.wait()}"
             raise UsageError(f"sbatch takes no job with the options {shlex.join(options)!r}: {message}")
-        return cls(done.stdout.strip().partition(";")[0])
+        except BaseException:
+            cls("", keeper).cancel()
+            raise
 
     def poll(self) -> JobState:
         """Return the job's state; RUNNING if SLURM does not answer."""
@@ -81,8 +109,17 @@ class SlurmJob:
         return int(n_tasks)
 
     def cancel(self) -> None:
-        """Cancel the job, in the queue or running."""
-        _slurm(["scancel", "--quiet", self.number])
+        """Cancel the job, in the queue or running; no other method may be called then."""
+        self.detach()
+        if self._keeper is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._keeper.wait(SECONDS)
+
+    def detach(self) -> None:
+        """Close the pipe to the job's keeper, also in a child forked from this process."""
+        for pipe in () if self._keeper is None else (self._keeper.stdin, self._keeper.stdout, self._keeper.stderr):
+            assert pipe is not None
+            pipe.close()
 
     def end_error(self, state: JobState) -> HimachError:
         """Return the error for the job's end."""
@@ -103,13 +140,17 @@ class SlurmJob:
         return dict(re.findall(r"(?:^| )(\w+)=(\S*)", done.stdout))
 
 
-def _slurm(words: Sequence[str], script: str = "") -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(words, input=script, capture_output=True, text=True, timeout=SECONDS, check=False)
-    except FileNotFoundError:
+def _find(command: str) -> None:
+    if shutil.which(command) is None:
         raise UsageError(
-            f"there is no {words[0]} here, which himach.Ranks(slurm=...) needs: it is for the login node of a cluster; "
+            f"there is no {command} here, which himach.Ranks(slurm=...) needs: it is for the login node of a cluster; "
             "himach.Ranks(n) starts ranks on this machine"
-        ) from None
+        )
+
+
+def _slurm(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    _find(words[0])
+    try:
+        return subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(words, 1, "", f"{words[0]} did not answer for {SECONDS:g} s")

@@ -71,6 +71,10 @@ class Session:
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
+    def detach(self) -> None:
+        """Close this process's end, in a child forked from the process that uses it."""
+        self._connection.close()
+
     def _part(self, size: int) -> bytes | None:
         data, tag = exactly(self._connection, size), exactly(self._connection, PROOF_BYTES)
         if data is None or tag is None:

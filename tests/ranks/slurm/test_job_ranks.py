@@ -270,12 +270,10 @@ def test_the_job_ends_with_the_notebook(jobs, tmp_path, when, killed):
         job = submitted(process)
         assert process.stdout.readline() == "there\n"
         assert when != "runs" or wait_until((tmp_path / "maps").exists, 60)
-        submitter = next(
-            pid for pid in processes_with(mark) if b"himach.ranks.slurm.submitter" in content_of_command(pid)
-        )
-        process.kill()
+        keeper = next(pid for pid in processes_with(mark) if b"sbatch" in content_of_command(pid))
         if killed == "all that is here":
-            os.kill(submitter, signal.SIGKILL)
+            os.kill(keeper, signal.SIGKILL)
+        process.kill()
         process.communicate(timeout=30)
         if not (when == "waits in the queue" and killed == "all that is here"):  # nobody is there to cancel it
             assert wait_until(lambda: is_over(jobs, job), 60)

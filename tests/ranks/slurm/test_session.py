@@ -6,7 +6,6 @@ import secrets
 import socket
 import threading
 import tracemalloc
-from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -16,7 +15,6 @@ from himach.errors import RankError, TimeUpError, UsageError
 from himach.io.server.admission import AdmissionListener
 from himach.ranks.slurm.job import JobState, SlurmJob, split_options
 from himach.ranks.slurm.session import HEAD, MessageKind, Session, exactly, join
-from himach.ranks.slurm.submitter import Submitter
 
 KEY = secrets.token_hex(32).encode()
 MESSAGES = st.lists(st.tuples(st.sampled_from(MessageKind), st.binary(max_size=3000)), max_size=5)
@@ -157,67 +155,6 @@ def test_a_length_that_nobody_vouches_for_takes_no_memory():
     assert heard(HEAD.pack(MessageKind.RESULT, 1 << 40) + bytes(32) + b"x" * 1000) == []
     assert tracemalloc.get_traced_memory()[1] < 4 << 20
     tracemalloc.stop()
-
-
-class OverJob(SlurmJob):
-    """A job that is over."""
-
-    def poll(self):
-        return JobState("NODE_FAIL")
-
-
-class Caller:
-    """A process that asks for two runs; it takes each result after the job has gone."""
-
-    def __init__(self):
-        self.calls, self.results, self.errors = 2, [], []
-        self.gone = threading.Event()
-
-    def receive_signals(self, signals): ...
-    def report_begin(self): ...
-    def report_end(self): ...
-
-    def wait(self):
-        self.calls -= 1
-        return self.calls >= 0
-
-    def work(self):
-        return b'{"keeps": false}\n'
-
-    def publish_result(self, result):
-        assert self.gone.wait(10)
-        self.results.append(result)
-
-    def publish_error(self, error):
-        self.errors.append(str(error))
-
-
-@pytest.mark.timeout(30)
-def test_a_job_that_goes_between_two_runs_is_missed_by_the_second(monkeypatch):
-    monkeypatch.setattr("himach.ranks.slurm.submitter.signal.signal", lambda *words: None)
-    caller = Caller()
-    submitter = Submitter(caller, [])
-    with pair() as (job, session):
-        submitter._listener = Mock()
-        submitter._job, submitter._session, submitter._busy = OverJob("7"), session, True
-
-        def listen():
-            submitter._listen(session)
-            caller.gone.set()
-
-        def work():
-            job.receive()
-            job.send(MessageKind.RESULT, b"one")
-            job.close()
-
-        threads = [threading.Thread(target=each) for each in (listen, work)]
-        for thread in threads:
-            thread.start()
-        submitter.serve()
-        for thread in threads:
-            thread.join()
-    assert caller.results == [b"one"]
-    assert caller.errors == ["job 7 is over: NODE_FAIL"]
 
 
 def test_options_of_srun_are_told_apart():
