@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 from collections.abc import Callable
@@ -82,15 +83,15 @@ class Counter(Protocol):
         """Free the counter (collective over the node)."""
 
 
-class SharedWords(Protocol):
-    """Words in a node's memory that its ranks share."""
+class SharedWords:
+    """Words in memory that the ranks of a node share, uint64 (n,); it ends with their last view, on any rank."""
 
-    @property
-    def words(self) -> Words:
-        """uint64 (n,), the same on all ranks of the node."""
+    def __init__(self, words: Words) -> None:
+        self.words = words
 
     def close(self) -> None:
-        """Free the words (collective over the node); no view of them may be used any more."""
+        """Drop the words."""
+        self.words = self.words[:0].copy()
 
 
 @dataclass(frozen=True)
@@ -125,35 +126,25 @@ class World:
         return sums
 
 
-class _Count:
+class Count:
+    """A `Counter` of one rank."""
+
     def __init__(self) -> None:
-        self._next = 0
+        self._numbers = itertools.count()
 
     def next(self) -> int:
-        number = self._next
-        self._next += 1
-        return number
+        """Return 0, 1, 2, ..."""
+        return next(self._numbers)
 
     def close(self) -> None:
-        pass
+        """Do nothing."""
 
 
-class OwnWords:
-    """Words in memory that ends with its last view: `SharedWords` whose end needs no other rank."""
-
-    def __init__(self, words: Words) -> None:
-        self.words = words
-
-    def close(self) -> None:
-        """Drop the words."""
-        self.words = self.words[:0].copy()
-
-
-def own_words(n: int) -> OwnWords:
+def own_words(n: int) -> SharedWords:
     """Return n words of this rank, for a node of one rank."""
     import numpy as np
 
-    return OwnWords(np.empty(n, dtype=np.uint64))
+    return SharedWords(np.empty(n, dtype=np.uint64))
 
 
 def node_name() -> str:
@@ -176,6 +167,6 @@ def alone() -> World:
         sum=None,
         make_op=lambda function: None,
         share_words=own_words,
-        make_counter=_Count,
+        make_counter=Count,
         await_message=comm._refuse,
     )

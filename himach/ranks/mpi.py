@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import resource
@@ -18,9 +19,9 @@ import numpy as np
 
 from himach.errors import RankError
 from himach.ranks import process_exit
-from himach.ranks.communicator import OwnWords, SharedWords, Words, World, node_name, own_words
+from himach.ranks.communicator import Count, SharedWords, World, node_name, own_words
 from himach.ranks.process_exit import host_identity, promised_ranks, ranks_of_node
-from himach.ranks.segments import SHARED, forget_segments, free_bytes, shared_bytes, sweep_stale
+from himach.ranks.segments import SHARED, forget_segments, shared_bytes, sweep_stale
 
 #: Bytes of shared memory that MPICH's wheel (5.0.2) takes at start, for a node and for each rank: 11.31 MB for 2
 #: ranks, 22.09 for 4, 43.66 for 8, 86.78 for 16, which die by SIGBUS with less.
@@ -134,6 +135,7 @@ def _world(mpi: Any, comm: Any, names: tuple[str, ...]) -> World:
             "ranks on different hosts carry one node name; set HIMACH_NODE to a name of its own on every host, "
             "or unset it"
         )
+    os.close(_share_file(1, node))  # raises where ranks cannot share memory
     # Order leaders by node index, so that leader i is that of nodes[i].
     leaders = comm.Split(0 if node.rank == 0 else mpi.UNDEFINED, nodes.index(name))
     return World(
@@ -147,8 +149,8 @@ def _world(mpi: Any, comm: Any, names: tuple[str, ...]) -> World:
         sum=mpi.SUM,
         make_op=lambda function: mpi.Op.Create(function, commute=True),
         # The first touch of a shared page costs several times that of a private one.
-        share_words=own_words if node.size == 1 else lambda n: _share_words(n, node, mpi),
-        make_counter=lambda: _SharedCounter(node, mpi),
+        share_words=own_words if node.size == 1 else lambda n: _share_words(n, node),
+        make_counter=Count if node.size == 1 else lambda: _SharedCounter(node),
         await_message=lambda source, tag: _await_message(comm, mpi, source, tag),
         library=lambda: _library(mpi),
     )
@@ -205,40 +207,23 @@ def _has_wheel(name: str) -> bool:
     return True
 
 
-def _share_words(n: int, node: Any, mpi: Any) -> SharedWords:
-    """Return words of the node in an unnamed file, or in MPI's memory if a rank does not see that file."""
-    size = max(1, 8 * n)
-    file = _share_file(size, node)
-    if not node.allreduce(file < 0, op=mpi.LOR):
-        memory = mmap.mmap(file, size)
-        os.close(file)
-        return OwnWords(np.frombuffer(memory, dtype=np.uint64, count=n))
-    if file >= 0:
-        os.close(file)
-    if node.bcast(node.rank == 0 and size > free_bytes()):  # the first touch would kill the rank
-        raise RankError(
-            f"{SHARED} on node {node_name()} has less than the {size / 1e6:.0f} MB left that the node's ranks need "
-            "together, and they do not see each other's files in /proc; make it larger (docker run --shm-size=..., "
-            f"mount -o remount,size=... {SHARED}), start them in one container, or use fewer ranks on a node"
-        )
-    return _SharedWords(n, node, mpi)
-
-
 def _share_file(size: int, node: Any) -> int:
-    """Make a file in memory on the node's first rank; return it, or -1 if this rank cannot open it in /proc."""
+    """Return a file in memory, of zeros, that the ranks of a node have open, each for itself (collective)."""
     own, place = -1, ("", (0, 0))
     if node.rank == 0:
-        with suppress(OSError):
-            own = os.memfd_create("himach-words")
-            os.ftruncate(own, size)
-            place = f"/proc/{os.getpid()}/fd/{own}", _identity(own)
+        own = os.memfd_create("himach-words")
+        os.ftruncate(own, size)
+        place = f"/proc/{os.getpid()}/fd/{own}", _identity(own)
     path, identity = node.bcast(place)
     if node.rank != 0:
         with suppress(OSError):
             own = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-            if _identity(own) != identity:  # in this container another process has that pid
-                os.close(own)
-                own = -1
+    other = own < 0 or _identity(own) != identity  # in this container another process may have that pid
+    if node.allreduce(other, op=or_):
+        raise RankError(
+            f"ranks on node {node_name()} do not see each other in /proc, and share memory by files of each other: "
+            "start them in one container, or one rank a node (--ntasks-per-node=1)"
+        )
     return own
 
 
@@ -247,41 +232,32 @@ def _identity(file: int) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-class _SharedWords:
-    """Words in the node's shared memory."""
-
-    def __init__(self, n: int, node: Any, mpi: Any) -> None:
-        self._window = mpi.Win.Allocate_shared(8 * n if node.rank == 0 else 0, 8, comm=node)
-        buffer, _ = self._window.Shared_query(0)
-        self.words: Words = np.frombuffer(buffer, dtype=np.uint64, count=n)
-
-    def close(self) -> None:
-        self.words = np.empty(0, dtype=np.uint64)
-        self._window.Free()
+def _share_words(n: int, node: Any) -> SharedWords:
+    """Return words that the ranks of a node share (collective)."""
+    size = max(1, 8 * n)
+    file = _share_file(size, node)
+    memory = mmap.mmap(file, size)
+    os.close(file)
+    return SharedWords(np.frombuffer(memory, dtype=np.uint64, count=n))
 
 
 class _SharedCounter:
-    """A counter in the node's shared memory, advanced by the MPI library's atomic fetch-and-add."""
+    """A counter of a node, which one rank at a time advances; the kernel takes the lock from one that dies."""
 
-    def __init__(self, node: Any, mpi: Any) -> None:
-        self._mpi = mpi
-        self._window = mpi.Win.Allocate_shared(8 if node.rank == 0 else 0, 8, comm=node)
-        buffer, _ = self._window.Shared_query(0)
-        if node.rank == 0:
-            np.frombuffer(buffer, dtype=np.int64)[0] = 0
-        node.barrier()
-        self._one = np.ones(1, dtype=np.int64)
-        self._got = np.empty(1, dtype=np.int64)
-        self._window.Lock_all()
+    def __init__(self, node: Any) -> None:
+        self._file = _share_file(8, node)
 
     def next(self) -> int:
-        self._window.Fetch_and_op(self._one, self._got, 0, 0, self._mpi.SUM)
-        self._window.Flush(0)
-        return int(self._got[0])
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        try:
+            number = int.from_bytes(os.pread(self._file, 8, 0), "little")
+            os.pwrite(self._file, (number + 1).to_bytes(8, "little"), 0)
+        finally:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+        return number
 
     def close(self) -> None:
-        self._window.Unlock_all()
-        self._window.Free()
+        os.close(self._file)
 
 
 def end_together(code: int) -> NoReturn:

@@ -29,20 +29,11 @@ def forget_segments() -> None:
 
 def shared_bytes() -> int:
     """Return the size of this node's shared memory in bytes, according to its file system."""
-    return _filesystem_bytes("f_blocks")
-
-
-def free_bytes() -> int:
-    """Return the free shared memory of this node in bytes."""
-    return _filesystem_bytes("f_bavail")
-
-
-def _filesystem_bytes(blocks: str) -> int:
     try:
         status = os.statvfs(SHARED)
     except OSError:
         return sys.maxsize
-    return int(getattr(status, blocks) * status.f_frsize)
+    return status.f_blocks * status.f_frsize
 
 
 def sweep(since: float, shared: Path = SHARED) -> None:

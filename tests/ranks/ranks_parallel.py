@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from himach.errors import UsageError
+from himach.errors import RankError, UsageError
 from himach.ranks import mpi, progress
 from himach.ranks.collective import bcast_object, run_collectively
-from himach.ranks.communicator import OwnWords
 from himach.ranks.progress import Progress
 from himach.rows.tables import lead
 
@@ -30,19 +29,20 @@ def open_another(path, *words, **options):
     return os.memfd_create("another")
 
 
-OPEN = os.open
+@pytest.mark.parametrize("open_words", [fail_to_open, open_another])
+def test_ranks_that_do_not_see_each_other_are_refused(monkeypatch, open_words):
+    """Of another container a rank may see no process, or another one in place of it."""
+    world = mpi.connect()
+    if world.node.rank == world.node.size - 1:
+        monkeypatch.setattr(os, "open", open_words)
+    with pytest.raises(RankError, match="do not see each other in /proc"):
+        world.share_words(N)
 
 
-@pytest.mark.parametrize("open_words", [OPEN, fail_to_open, open_another])
-def test_ranks_of_a_node_see_the_same_words(monkeypatch, open_words):
-    """Though the last one sees no other in /proc, or one of another container in its place."""
+def test_ranks_of_a_node_see_the_same_words():
     world = mpi.connect()
     for n in (N, 0, 2 * N):
-        with monkeypatch.context() as patch:
-            if world.node.rank == world.node.size - 1:
-                patch.setattr(os, "open", open_words)
-            shared = world.share_words(n)
-        assert isinstance(shared, OwnWords) == (open_words is OPEN)
+        shared = world.share_words(n)
         for rank in range(world.node.size):
             if rank == world.node.rank:
                 shared.words[rank :: world.node.size] = rank
@@ -51,6 +51,16 @@ def test_ranks_of_a_node_see_the_same_words(monkeypatch, open_words):
         world.node.barrier()
         shared.close()
         assert len(shared.words) == 0
+
+
+def test_each_number_of_a_counter_goes_to_one_rank():
+    world = mpi.connect()
+    counter = world.make_counter()
+    numbers = [counter.next() for _ in range(1000)]
+    assert numbers == sorted(set(numbers))
+    everywhere = [number for own in world.node.allgather(numbers) for number in own]
+    assert sorted(everywhere) == list(range(1000 * world.node.size))
+    counter.close()
 
 
 @pytest.mark.parametrize("failing", [{0}, {2}, {0, 1, 2}])
