@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from himach.locks import HeldError, Lock, holder
+from himach.locks import HeldError, Lock
 from himach.ranks.collective import on_first_rank
 from himach.ranks.communicator import World
 from himach.ranks.launch.memory import scratch_directory
 from himach.ranks.quiet import say
 
 PREFIX = "himach-live-"
-LOCK = "lock"
+LOCK = "lock"  # shows that the run is alive
 PAIRS = "pairs"
-NEW = 60.0  # seconds for which a folder may have no lock yet
 
 
 @contextmanager
@@ -31,13 +28,19 @@ def pairs_between(world: World, pairs: Path | None, out: Path | None, quiet: boo
         yield None
         return
     comm = world.comm
-    folders: list[_Folder] = []
+    locks: list[Lock] = []
 
     def make() -> Path | None:
-        directory = _choose_parent(len(world.nodes), out)
-        if directory is not None:
-            folders.append(_Folder(directory))
-        return folders[0].path if folders else None
+        parent = scratch_directory() if len(world.nodes) == 1 else out and out.expanduser().absolute().parent
+        if parent is None or not os.access(parent, os.W_OK):
+            return None
+        _sweep(parent)
+        folder = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=parent))
+        locks.append(Lock(folder / LOCK))
+        # Other runs never see this name without its lock.
+        folder = folder.rename(parent / folder.name.removeprefix("."))
+        locks[0].path = folder / LOCK
+        return folder
 
     try:
         path = on_first_rank(comm, make, share=True)
@@ -51,45 +54,18 @@ def pairs_between(world: World, pairs: Path | None, out: Path | None, quiet: boo
             )
         yield None if path is None else path / PAIRS
     finally:
-        for folder in folders:
-            folder.remove()
+        for lock in locks:
+            _remove(lock)
 
 
-def _choose_parent(nodes: int, out: Path | None) -> Path | None:
-    """Return the parent directory for pairs, after removing leftovers of killed runs from it."""
-    directory = scratch_directory() if nodes == 1 else None if out is None else out.expanduser().absolute().parent
-    if directory is None or not os.access(directory, os.W_OK):
-        return None
-    _sweep(directory)
-    return directory
-
-
-class _Folder:
-    """A folder of this run, with a lock that shows that the run is alive."""
-
-    def __init__(self, directory: Path) -> None:
-        folder = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=directory))
-        self._lock = Lock(folder / LOCK)
-        # Other runs never see this name without its lock.
-        self.path = folder.rename(folder.with_name(folder.name.removeprefix(".")))
-
-    def remove(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
-        self._lock.release()
-
-
-def _sweep(directory: Path) -> None:
+def _sweep(parent: Path) -> None:
     """Remove folders of this user's killed runs."""
-    for path in (*directory.glob(f"{PREFIX}*"), *directory.glob(f".{PREFIX}*")):
+    for path in parent.glob(f"{PREFIX}*/{LOCK}"):
         with suppress(OSError, HeldError):
-            if _is_dead(path):
-                lock = Lock(path / LOCK)
-                shutil.rmtree(path, ignore_errors=True)
-                lock.release()
+            if path.parent.lstat().st_uid == os.geteuid():
+                _remove(Lock(path))
 
 
-def _is_dead(path: Path) -> bool:
-    """Return whether this is this user's folder of a dead run, as far as is visible without taking its lock."""
-    status = os.lstat(path)
-    is_new = path.name.startswith(".") and time.time() < status.st_mtime + NEW
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not is_new and not holder(path / LOCK)
+def _remove(lock: Lock) -> None:
+    shutil.rmtree(lock.path.parent, ignore_errors=True)
+    lock.release()

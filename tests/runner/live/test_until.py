@@ -179,32 +179,22 @@ def test_what_a_killed_run_left_goes_with_the_next_and_what_a_living_one_has_sta
 
 def test_only_folders_of_ones_own_are_removed(scratch, tmp_path):
     mine, other = scratch / "himach-live-mine", tmp_path / "other"
-    (mine / "pairs").mkdir(parents=True)
-    other.mkdir()
+    theirs = scratch / "himach-live-theirs"
+    for folder in (mine, other, theirs):
+        folder.mkdir()
+        (folder / LOCK).touch()
     (scratch / "himach-live-link").symlink_to(other)
     (scratch / "himach-live-file").write_text("")
-    theirs = scratch / "himach-live-theirs"
-    theirs.mkdir()
     if os.geteuid() == 0:
         os.chown(theirs, 12345, 12345)
     with pairs_between(alone(), None, None, True) as path:
         assert path.parent.parent == scratch
         assert os.stat(path.parent).st_mode & 0o777 == 0o700
         assert not mine.exists()
-        assert other.exists()
+        assert (other / LOCK).exists()
         assert (scratch / "himach-live-file").exists()
         assert theirs.exists() == (os.geteuid() == 0)
     assert not path.parent.exists()
-
-
-def test_a_folder_that_has_no_lock_yet_is_left_for_a_while(scratch):
-    new, old = scratch / ".himach-live-new", scratch / ".himach-live-old"
-    for path in (new, old):
-        path.mkdir()
-    os.utime(old, (0, 0))
-    with pairs_between(alone(), None, None, True):
-        assert new.exists()
-        assert not old.exists()
 
 
 def test_many_at_once_keep_their_folders(scratch):
