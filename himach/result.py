@@ -276,9 +276,8 @@ class Result:
             return []
         formats, figures = table_formats(table), figure_formats(figure)
         with prepare_out(out, self.labels, force) as claim:
-            return write_run(
-                claim, self.labels, self.analyses, self._outcomes, self.record, tables=formats, figures=figures
-            )
+            results = [*zip(self.labels, self.analyses, self._outcomes, strict=True)]
+            return write_run(claim, results, self.record, tables=formats, figures=figures)
 
     def report(self, path: str | os.PathLike[str]) -> list[Path]:
         """Write a report of the run, as ``himach report`` does of its folder: one page of HTML that needs no network.
@@ -311,7 +310,7 @@ class Result:
             folder = Path(directory) / name
             record = cast(Record, {**self.record, "seconds": {**self.record["seconds"]}})
             with prepare_out(folder, self.labels) as claim:
-                write_run(claim, self.labels, self.analyses, self._outcomes, record)
+                write_run(claim, [*zip(self.labels, self.analyses, self._outcomes, strict=True)], record)
             return write_report([folder], path)
 
     def __repr__(self) -> str:

@@ -264,10 +264,10 @@ class _Writer:
                 [reshard(replace(block, at=block.at - np.uint32(chunk.first)), SHARDS) for block in chunk.blocks],
                 replace(table, steps=numbers_at(self._frames, table.steps)),
                 BitMap64(numbers_at(self._frames, chunk.steps).astype(np.uint64)),
+                place.pickles,
                 identity=place.generation.key,
                 pairs=chunk.pairs,
                 combined=place.combined,
-                pickles=place.pickles,
                 home=place.home,
             )
             self.written.append((index, chunk, path))

@@ -227,14 +227,13 @@ def write_part(
     blocks: Sequence[Block],
     frames: FrameTable,
     covered: BitMap64,
-    *,
-    combined: bool,
     pickles: bool,
-    identity: str = "",
-    home: str = "",
-    pairs: int | None = None,
+    **about: Any,
 ) -> Path:
-    """Write blocks of any kinds as a part; return its path. The steps of `frames` are frame numbers."""
+    """Write blocks of any kinds as a part; return its path. The steps of `frames` are frame numbers.
+
+    `about` is what the part says of itself: identity, home, combined, pairs.
+    """
     path = directory / f"{secrets.token_hex(8)}{SUFFIX}"
     kinds: dict[Kind, list[Block]] = {}
     for block in blocks:
@@ -248,11 +247,8 @@ def write_part(
         if frames.boxes is not None:
             writer.add("boxes", frames.boxes)
         description = {
-            "identity": identity,
-            "home": home,
-            "combined": combined,
+            **{"identity": "", "home": "", "combined": False, "pairs": sum(map(count_pairs, blocks)), **about},
             "pickled": packer.pickled,
-            "pairs": sum(map(count_pairs, blocks)) if pairs is None else pairs,
             "blocks": described,
         }
         writer.finish(DESCRIPTION, json.dumps(description).encode())

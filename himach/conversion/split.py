@@ -32,9 +32,6 @@ def split(
     *,
     frames_per_file: int = 100,
     keywords: Mapping[str, Any] | None = None,
-    start: int | None = None,
-    stop: int | None = None,
-    step: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> int:
     """Split a trajectory into a frame directory."""
@@ -42,9 +39,7 @@ def split(
         raise UsageError(f"frames_per_file must be at least 1, it is {frames_per_file}")
     refuse_urls(trajectories, "run over it as it is, or download it and split the local file")
     origin = open_origin(trajectories, topology, keywords)
-    frames = range(origin.n_frames)[start:stop:step]
-    if not len(frames) or frames.step < 0:
-        raise UsageError(f"start, stop and step leave no frames, or none in the order of time, of {origin.n_frames}")
+    frames = range(origin.n_frames)
     kind = _kind(origin)
     if topology is not None:
         load_topology(topology, origin, keywords)  # check that it fits

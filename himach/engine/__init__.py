@@ -6,11 +6,10 @@
 knows no molecules.
 """
 
-from himach.engine.failures import failure
 from himach.engine.mapping import RankFrames
 from himach.engine.mapreduce import Passed, run_pass
 from himach.engine.merging.series import ManySeries, Series
 from himach.engine.results import Results
 from himach.engine.shuffle.runs import Memory
 
-__all__ = ["ManySeries", "Memory", "Passed", "RankFrames", "Results", "Series", "failure", "run_pass"]
+__all__ = ["ManySeries", "Memory", "Passed", "RankFrames", "Results", "Series", "run_pass"]

@@ -28,11 +28,9 @@ def failure(
     method: str,
     error: BaseException,
     rank: int,
-    frame: Frame | None = None,
-    key: Any = None,
+    location: str = "",
     items: Any = None,
     part: str = "",
-    since: int | None = None,
     place: Place | None = None,
 ) -> AnalysisError:
     """Return the error that reports an exception in a method of an analysis; raise it ``from error``.
@@ -41,20 +39,23 @@ def failure(
     """
     if is_interruption(error):
         raise error
-    location = ""
-    if frame is not None and since is not None:
-        location = f" after frame {since}, at frame {frame.number} at the latest,"
-    elif frame is not None:
-        location = f" at frame {frame.number} (step {frame.step}, time {frame.time:.7g} ps)"
-    elif key is not None:
-        text = repr(key[0])
-        location = f" for key {text if len(text) <= MAX_KEY_CHARACTERS else text[:MAX_KEY_CHARACTERS] + '...'}"
     what = str(error) if isinstance(error, HimachError) else f"{type(error).__name__}: {error_text(error)}".rstrip(": ")
     message = f"{analysis.label()}.{method}(){part} failed{location} on rank {rank}: {what}"
-    place = place or find_place(analysis, method, error, items)
-    if place is not None:
+    if (place := place or find_place(analysis, method, error, items)) is not None:
         message += f"\n  {format_place(*place)}"
     return StateError(message) if isinstance(error, StateError) else AnalysisError(message)
+
+
+def at_frame(frame: Frame, since: int | None = None) -> str:
+    """Return the location of a failure at a frame, or after frame `since`."""
+    late = f" after frame {since}, at frame {frame.number} at the latest,"
+    return late if since is not None else f" at frame {frame.number} (step {frame.step}, time {frame.time:.7g} ps)"
+
+
+def for_key(key: Any) -> str:
+    """Return the location of a failure at a key."""
+    text = repr(key)
+    return f" for key {text if len(text) <= MAX_KEY_CHARACTERS else text[:MAX_KEY_CHARACTERS] + '...'}"
 
 
 def find_place(analysis: Analysis, method: str, error: BaseException, items: Any = None) -> Place | None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from himach.analysis import MAPPING, Analysis
 from himach.engine.clock import FrameCosts
-from himach.engine.failures import RAISED, failure, find_place
+from himach.engine.failures import RAISED, at_frame, failure, find_place, for_key
 from himach.engine.merging.merge import Merge
 from himach.engine.pairs.block import Block
 from himach.engine.pairs.emission import Emission, RowEmission, TableEmission
@@ -226,9 +226,9 @@ class Mapper:
         """Raise the error for a change by map(), with the line of `error`."""
         assert self._change is not None and self._guard is not None
         self._guard.release()
-        change, frame = self._change
+        change, last = self._change
         place = None if error is None else find_place(self._analysis, "map", error)
-        raise failure(self._analysis, "map", change, self._rank, frame, since=self._unchanged, place=place) from None
+        raise failure(self._analysis, "map", change, self._rank, at_frame(last, self._unchanged), place=place) from None
 
     def foresee(self, done: int) -> None:
         """Warn once if, by the size after `done` frames, a table of rows or the series of a key will not fit."""
@@ -270,7 +270,7 @@ class Mapper:
         if isinstance(error, TrajectoryError):
             return TrajectoryError(str(error))
         frame = Frame(raw.number, step, raw.time, raw.positions, raw.box, raw.velocities, raw.forces, None)
-        return failure(self._analysis, "setup", error, self._rank, frame, part="'s transformations")
+        return failure(self._analysis, "setup", error, self._rank, at_frame(frame), part="'s transformations")
 
     def map(self, frame: Frame) -> None:
         """Map one frame."""
@@ -285,7 +285,7 @@ class Mapper:
         except RAISED as error:
             if self._change is not None and isinstance(error, ValueError):  # of numpy: the array is read-only
                 self._refuse(error)
-            raise failure(analysis, "map", error, self._rank, frame, items=items) from error
+            raise failure(analysis, "map", error, self._rank, at_frame(frame), items=items) from error
         finally:
             state[MAPPING] = False
         if self._change is not None:
@@ -345,5 +345,5 @@ class Mapper:
                 else:
                     folded.add_row(key, row)
             except RAISED as error:
-                raise failure(self._analysis, "combine", error, self._rank, key=(key,)) from error
+                raise failure(self._analysis, "combine", error, self._rank, for_key(key)) from error
         return folded.close_chunk(self.runs.shards)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from himach.analysis import Analysis
-from himach.engine.failures import RAISED, failure
+from himach.engine.failures import RAISED, failure, for_key
 from himach.engine.mapping import CHUNK_BYTES
 from himach.engine.merging.merge import Keyed, Merge
 from himach.engine.merging.series import Series
@@ -64,7 +64,7 @@ class Stage(ABC):
                 items = reduce(key, series)
                 take(key, series, items)
             except RAISED as error:
-                raise failure(self._analysis, "reduce", error, self._rank, key=(key,), items=items) from error
+                raise failure(self._analysis, "reduce", error, self._rank, for_key(key), items=items) from error
 
     @abstractmethod
     def take(self, key: Any, series: Series, items: Any) -> None:
@@ -78,7 +78,7 @@ class Stage(ABC):
                 try:
                     value = self._analysis.combine(key, series)
                 except RAISED as error:
-                    raise failure(self._analysis, "combine", error, self._rank, key=(key,)) from error
+                    raise failure(self._analysis, "combine", error, self._rank, for_key(key)) from error
                 yield key, series.folded(value)
             else:
                 yield key, series
@@ -98,7 +98,7 @@ class Stage(ABC):
                 raise AnalysisError(f"it gave {done} results for {len(plain)} keys; None says that a key has none")
         except RAISED as error:
             key = plain[min(done, len(plain) - 1)]
-            raise failure(self._analysis, "reduce_many", error, self._rank, key=(key,), items=results) from error
+            raise failure(self._analysis, "reduce_many", error, self._rank, for_key(key), items=results) from error
 
 
 class Chaining(Stage):

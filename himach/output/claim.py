@@ -39,6 +39,7 @@ class Claim:
         self.note = self.folder / "owned.json"
         self.pairs = self.folder / PAIRS
         self.earlier_files: list[Any] = []  # those of the record that is there
+        self.staged_files: Sequence[str] = ()  # those that are staged before the outcomes
         try:
             self._lock = Lock(self.folder / LOCK)
         except HeldError as error:

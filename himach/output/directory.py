@@ -43,19 +43,16 @@ FEATURES = "features"
 
 def write_run(
     claim: Claim,
-    labels: Sequence[str],
-    analyses: Sequence[Analysis],
-    outcomes: Sequence[Any],
+    results: Sequence[tuple[str, Analysis, Any]],
     record: Record,
     drawing: Callable[[Analysis], AbstractContextManager[None]] = lambda analysis: nullcontext(),
     drawer: Drawer | None = None,
     units: bool = False,
-    staged: Sequence[str] = (),
     tables: Sequence[str] = ("csv",),
     figures: Sequence[str] = ("png",),
 ) -> list[str]:
-    """Write outcomes, plots and the record to the staging folder, then move them into place."""
-    files: list[str] = list(staged)
+    """Write outcomes by label and analysis, plots and the record to the staging folder, then move them into place."""
+    files: list[str] = list(claim.staged_files)
     unwritten: list[str] = []
     seconds, start = record["seconds"], time.perf_counter()
     room = claim.staged / "room"  # keeps disk space for the record and the list of files
@@ -67,12 +64,14 @@ def write_run(
         reason = unwritten[0].partition(" ")[2]
         _add_error(record, f"nothing could be written to {claim.out} {reason}; make room there, or name")
         return []
-    triples = [*zip(labels, analyses, map(thin_tables, outcomes), strict=True)]
+    folders = unique_folders([label for label, _, _ in results])
     plots = [
-        (folder, plot) for folder, plot in zip(unique_folders(labels), triples, strict=True) if plot[1].defines("plot")
+        (folder, (label, analysis, thin_tables(outcome)))
+        for folder, (label, analysis, outcome) in zip(folders, results, strict=True)
+        if analysis.defines("plot")
     ]
     finish_drawing = start_drawing(drawer, [plot for _, plot in plots], figures)  # while tables are written
-    for folder, label, outcome in zip(unique_folders(labels), labels, outcomes, strict=True):
+    for folder, (label, _, outcome) in zip(folders, results, strict=True):
         _make_folder(claim.staged / folder)
         names = write_outcome(outcome, label, claim.staged / folder, unwritten, units, tables)
         files += [str(PurePosixPath(folder, name)) for name in names]

@@ -160,7 +160,7 @@ def _work(run: RankRun, source: Source, display: Progress, meeting: Meeting) -> 
         frames=run.opened.frames,
         take=take,
         read=source.read if run.paths is None else partial(run.paths.read, source),
-        bind=[view.bind for view in run.views],
+        bind=[partial(view.bind, copy=i > 0) for i, view in enumerate(run.views)],  # they share the frame
         progress=meeting.watched(display),
         wait=wait,
         universes=[view.universe for view in run.views],

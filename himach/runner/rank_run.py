@@ -168,18 +168,19 @@ class RankRun:
 
     def _view(self, i: int) -> View:
         first, opened = self.chains[i][0], self.opened
-        return View(
+        view = View(
             opened.copy_topology(),
             opened.origin,
             opened.frames,
             opened.first,
             name=first.label(),
-            copy=i > 0,
-            transform=universe_transform(self.job),
             member=self.job.member,
             finite=any(kind.__module__.startswith("himach.examples.") for kind in type(first).__mro__),
             follow=None if self.paths is None else partial(self.paths.positions_at, opened),
         )
+        if (transform := universe_transform(self.job)) is not None:
+            view.transform(transform)
+        return view
 
     def assign(self) -> Share:
         """Assign the frames to map to their readers, in agreement with all nodes."""

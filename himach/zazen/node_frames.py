@@ -7,7 +7,7 @@ of the frames: a set of positions in the node's shared memory, from which its ra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -212,6 +212,16 @@ class Tasks:
         return number * self.task_frames if number < self._n_equal else self._starts[number - self._n_equal]
 
 
+@dataclass
+class Division:
+    """Result that a leader sends to the ranks of its node."""
+
+    error: str = ""
+    counts: dict[str, int] = field(default_factory=dict)
+    rounds: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
 class Share:
     """The frames that this node reads; its ranks take them in tasks."""
 
@@ -223,14 +233,10 @@ class Share:
         shared: SharedWords,
         counter: Counter,
         ranks: int,
-        counts: Mapping[str, int],
-        rounds: Mapping[str, int],
-        seconds: Mapping[str, float],
+        division: Division,
         surplus: Callable[[], Iterable[npt.NDArray[np.int64]]],
     ) -> None:
-        self.counts = dict(counts)
-        self.rounds = dict(rounds)
-        self.seconds = dict(seconds)
+        self.counts, self.rounds, self.seconds = division.counts, division.rounds, division.seconds
         self.size = positions.count
         self._frames = frames
         self._positions: Bits | None = positions

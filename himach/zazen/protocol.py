@@ -24,12 +24,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from himach.errors import TrajectoryError, UsageError
 from himach.ranks.communicator import World
 from himach.zazen.claims import Bits, Claims, n_words
-from himach.zazen.node_frames import NOTHING, Cached, Selection, Share, count_chunks, frame_bitmaps
+from himach.zazen.node_frames import NOTHING, Cached, Division, Selection, Share, count_chunks, frame_bitmaps
 from himach.zazen.rounds import CHUNK_WORDS, Leaders, Rules, negotiate
 
 MAX_SHARE_FACTOR = 2  # times a node's part of all frames, beyond which others read its frames
@@ -44,16 +44,6 @@ class _Request:
     origin: bool
     whole: bool
     chunk_words: int
-
-
-@dataclass
-class _Outcome:
-    """Result that a leader sends to the ranks of its node."""
-
-    error: str = ""
-    counts: dict[str, int] = field(default_factory=dict)
-    rounds: dict[str, int] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
 
 
 def assign(
@@ -101,7 +91,7 @@ def assign(
     n = n_words(len(frames))
     shared = world.share_words(Bits.n_words(n))
     positions = Bits(shared.words, n)
-    outcome: _Outcome = world.node.bcast(leader and leader.fill(positions, cached or NOTHING))
+    outcome: Division = world.node.bcast(leader and leader.fill(positions, cached or NOTHING))
     if outcome.error:
         shared.close()
         raise TrajectoryError(outcome.error)
@@ -111,9 +101,7 @@ def assign(
         shared=shared,
         counter=world.make_counter(),
         ranks=world.node.size,
-        counts=outcome.counts,
-        rounds=outcome.rounds,
-        seconds=outcome.seconds,
+        division=outcome,
         surplus=leader.claims.surplus if leader else list,
     )
 
@@ -135,7 +123,7 @@ class _Leader:
         self._ranks = world.node.size
         self._request = request
 
-    def fill(self, share: Bits, cached: Cached) -> _Outcome:
+    def fill(self, share: Bits, cached: Cached) -> Division:
         """Run the rounds and write this node's frames to `share`."""
         request, leaders = self._request, self._leaders
         weights, identities = zip(*leaders.comm.allgather((self._ranks, cached.identity)), strict=True)
@@ -154,7 +142,7 @@ class _Leader:
         outcome.seconds = {"sets": sets, "rounds": time.perf_counter() - self._started - sets}
         return outcome
 
-    def _divide(self, weights: Sequence[int]) -> _Outcome:
+    def _divide(self, weights: Sequence[int]) -> Division:
         """Take this node's part of the frames that no node holds."""
         claims, request = self.claims, self._request
         all_claims = self._leaders.comm.allgather((claims.native, claims.alien, claims.contested))
@@ -163,12 +151,12 @@ class _Leader:
         if claims.n_nowhere and not request.origin:
             error = _unreachable(claims, request.frames) if request.whole else ""
             claims.take(0, 0)  # no node reads them
-            return _Outcome(error, counts)
+            return Division(error, counts)
         counts["residue"] += claims.n_nowhere
         parts = fill_evenly([sum(claimed) for claimed in all_claims], weights, claims.n_nowhere)
         node = self._leaders.node
         claims.take(sum(parts[:node]), parts[node])
-        return _Outcome("", counts)
+        return Division("", counts)
 
 
 def _first_of_its_kind(identities: Sequence[str | None], node: int) -> bool:

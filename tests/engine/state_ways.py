@@ -3,6 +3,7 @@
 import copy
 import decimal
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ def map_frames(file, steps):
     for name in ("beside", f"himach_script_{file.stem}"):
         sys.modules.pop(name, None)
     analysis = next(cls for name, cls in load_script(file).items() if name == "Mine")()
-    view = View(copy_topology(PARSED), ORIGIN, FRAMES, RAWS[0], name="Mine", copy=True)
+    view = View(copy_topology(PARSED), ORIGIN, FRAMES, RAWS[0], name="Mine")
     analysis.__dict__.update(frames=FRAMES, dt=1.0)
     analysis.setup(view.universe)
     view.detach()
@@ -42,7 +43,7 @@ def map_frames(file, steps):
         FRAMES,
         lambda: next(task, None),
         lambda numbers: (RAWS[number] for number in numbers.tolist()),
-        [view.bind],
+        [partial(view.bind, copy=True)],
         lambda done: None,
         universes=[view.universe],
     )

@@ -20,9 +20,9 @@ from himach.output.names import unique_labels
 from himach.output.table import Table
 
 
-def write_run(out, *arguments, force=False):
-    with prepare_out(out, arguments[0], force) as claim:
-        return directory.write_run(claim, *arguments)
+def write_run(out, labels, analyses, outcomes, record, force=False):
+    with prepare_out(out, labels, force) as claim:
+        return directory.write_run(claim, [*zip(labels, analyses, outcomes, strict=True)], record)
 
 
 def check_out(out, labels=()):
@@ -155,7 +155,7 @@ def test_a_subdirectory_that_leads_elsewhere_is_refused(tmp_path):
 def test_a_log_that_came_during_the_run_loses_no_outcome(tmp_path):
     with prepare_out(tmp_path) as claim:
         (tmp_path / "slurm.log").write_text("")
-        directory.write_run(claim, ["Plain"], [Plain()], [{"x": 1}], make_record(Plain()))
+        directory.write_run(claim, [("Plain", Plain(), {"x": 1})], make_record(Plain()))
     assert sorted(tree(tmp_path)) == ["run.json", "slurm.log", "x.json"]
 
 
@@ -204,7 +204,7 @@ def leave(out, which, labels=("Plain",)):
     analyses = [Plain() for _ in labels]
     outcomes = [{name: f"{which} {value}" for name, value in OUTCOMES[which].items()} for _ in labels]
     with prepare_out(out, labels, force=True) as claim:
-        directory.write_run(claim, labels, analyses, outcomes, make_record(*analyses))
+        directory.write_run(claim, [*zip(labels, analyses, outcomes, strict=True)], make_record(*analyses))
 
 
 def killed(out, which, at, labels=("Plain",)):

@@ -45,13 +45,10 @@ class View:
         first: RawFrame,
         *,
         name: str = "",
-        copy: bool = False,
-        transform: Callable[[Universe], None] | None = None,
         member: str | None = None,
         finite: bool = False,
         follow: Callable[[int], npt.NDArray[np.float32]] | None = None,
     ) -> None:
-        self._copy = copy
         self._member = member
         self._finite = finite
         self._frames = frames
@@ -62,9 +59,11 @@ class View:
         self.universe.name = self._name
         self.universe.trajectory = self._reader
         self._reader.bind(first, copy=True)  # setup() may write to positions, and the source's frame must stay as read
-        if transform is not None:
-            transform(self.universe)
-            self._reader.bind(first, copy=True)  # so that updating groups see the transformed frame
+
+    def transform(self, add: Callable[[Universe], None]) -> None:
+        """Have `add` add transformations to the Universe, and rebind it, so that updating groups see them."""
+        add(self.universe)
+        self._reader.bind(self._first, copy=True)
 
     def ask(self, groups: Any) -> None:
         """Restrict later frames to the atoms that atoms() returned."""
@@ -85,8 +84,8 @@ class View:
         """Indices of the atoms that `bind` needs in a frame, ascending int64 (n,); None for all."""
         return self._reader.needs
 
-    def bind(self, raw: RawFrame, step: int) -> Frame:
-        """Bind the Universe to a frame, with the transformations and auxiliaries that setup() added."""
+    def bind(self, raw: RawFrame, step: int, copy: bool = False) -> Frame:
+        """Bind the Universe to a frame, or to a copy, with the transformations and auxiliaries that setup() added."""
         assert self._frames[step] == raw.number, f"frame {raw.number} is not at step {step} of {self._frames}"
         if self._finite and raw.coded is None and (atom := first_lost(raw.positions, self.needs)) >= 0:
             description = f"atom {atom} ({_describe_atom(self.universe.atoms[atom])})"
@@ -94,7 +93,7 @@ class View:
                 f"{self._name}: in frame {raw.number} the position of {description} "
                 "is nan or infinite; leave the frame out (--frames), or the atom"
             )
-        ts = self._reader.bind(raw, self._copy)
+        ts = self._reader.bind(raw, copy)
         return _BoundFrame(raw, step, ts, self.universe, self._reader, self._member)
 
 

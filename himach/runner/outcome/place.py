@@ -52,22 +52,11 @@ class OutcomePlace:
     ) -> list[str]:
         """Write outcomes, plots and record beside the `staged` files; on the first rank."""
         assert self.claim is not None
-        job = self.job
+        self.claim.staged_files = staged
+        job, results = self.job, [*zip(self.labels, analyses, outcomes, strict=True)]
         drawing = partial(located, method="plot", rank=0)
         try:
-            return write_run(
-                self.claim,
-                self.labels,
-                analyses,
-                outcomes,
-                record,
-                drawing,
-                job.drawer,
-                job.units,
-                staged,
-                job.table,
-                job.figure,
-            )
+            return write_run(self.claim, results, record, drawing, job.drawer, job.units, job.table, job.figure)
         finally:
             relocate_columns(outcomes, self.claim.staged, self.claim.out)
 

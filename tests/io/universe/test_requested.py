@@ -147,11 +147,11 @@ def only(raw: RawFrame, atoms: np.ndarray) -> RawFrame:
 @pytest.mark.parametrize("copy", [False, True])
 def test_groups_of_requested_atoms_are_those_of_mdanalysis(opened, copy):
     origin, _, theirs = opened
-    view = new_view(opened, copy=copy)
+    view = new_view(opened)
     ours = [view.universe.select_atoms("name CA and resid 1:50", updating=u) for u in (0, 1)]
     view.ask([view.universe.select_atoms("name OW and resid 300:2000"), view.universe.select_atoms("protein").residues])
     for number in (0, 3, 1):
-        frame = view.bind(only(next(origin.read([number])), view.needs), number)
+        frame = view.bind(only(next(origin.read([number])), view.needs), number, copy)
         theirs.trajectory[number]
         others = theirs.select_atoms("name CA and resid 1:50")
         for group in ours:
@@ -202,12 +202,12 @@ def test_other_atoms_are_refused_by_name(opened):
 
 def test_views_with_atoms_do_not_see_each_others_changes(opened):
     origin = opened[0]
-    first, second = new_view(opened), new_view(opened, copy=True)
+    first, second = new_view(opened), new_view(opened)
     for view in (first, second):
         view.ask(view.universe.atoms[5:9])
     raw = next(origin.read([1]))
     kept = raw.positions[5:9].copy()
-    frames = [view.bind(raw, 1) for view in (first, second)]
+    frames = [first.bind(raw, 1), second.bind(raw, 1, copy=True)]
     frames[1].positions[5:9] = 0
     np.testing.assert_array_equal(frames[0].positions[5:9], kept)
     frames[0].positions[6] += 1

@@ -69,13 +69,13 @@ QUANTITIES = {
 @pytest.mark.parametrize("copy", [False, True])
 def test_groups_are_those_of_mdanalysis_at_each_frame(opened, copy):
     origin, _, theirs = opened
-    view = new_view(opened, copy=copy)
+    view = new_view(opened)
     ours = view.universe
     groups = [
         (ours.select_atoms(s, updating=u), theirs.select_atoms(s, updating=u)) for s in SELECTIONS for u in (0, 1)
     ]
     for number in [0, 3, 1, origin.n_frames - 1, 0]:
-        frame = view.bind(next(origin.read([number])), number)
+        frame = view.bind(next(origin.read([number])), number, copy)
         ts = theirs.trajectory[number]
         assert (frame.number, frame.step, frame.time) == (number, number, ts.time)
         assert frame.universe is ours
@@ -102,11 +102,11 @@ def test_positions_are_one_memory(opened):
 
 def test_views_do_not_see_each_others_changes(opened):
     origin = opened[0]
-    first, second, third = new_view(opened), new_view(opened, copy=True), new_view(opened, copy=True)
+    first, second, third = new_view(opened), new_view(opened), new_view(opened)
     raw = next(origin.read([1]))
     kept = raw.positions.copy()
     for view in (third, second):  # whoever copies maps before the one who writes to the source's own memory
-        frame = view.bind(raw, 1)
+        frame = view.bind(raw, 1, copy=True)
         frame.positions[:] = 0
         np.testing.assert_array_equal(raw.positions, kept)
     frame = first.bind(raw, 1)
