@@ -70,7 +70,7 @@ def measure(world: World, place: str, frames: int, repeats: int) -> dict[str, li
         took["bare"].append(time.perf_counter() - began)
         began = time.perf_counter()
         whole = 0
-        again = _Again(RankSlices(node, held.datasets[0], numbers, atoms=atoms), frames)
+        again = _Again(RankSlices(node, held.datasets[0], 1, numbers, atoms), frames)
         for _, counts in totals(leaders, world.sum, again, N_ATOMS):
             whole += int(np.count_nonzero(counts >= N_ATOMS))
         world.comm.barrier()

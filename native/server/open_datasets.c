@@ -68,13 +68,16 @@ static int open_new(bodhi_server *server, const wire_open *open, open_dataset **
     return BODHI_OK;
 }
 
-int datasets_acquire(bodhi_server *server, const wire_open *open, open_dataset **out) {
+int datasets_acquire(bodhi_server *server, wire_open *open, open_dataset **out) {
+    bool pushes = (open->flags & WIRE_PUSHES) != 0;
+    int status = pushes ? store_refuse_staged(server->store, open->name) : BODHI_OK; /* before a directory is made */
+    if (status == BODHI_OK && pushes) {
+        status = store_number_launch(server->store, open->name, open->generation, open->generation_bytes);
+    }
     open_dataset *d = server->datasets;
     while (d != NULL && !is_named(d, open)) {
         d = d->next;
     }
-    bool pushes = (open->flags & WIRE_PUSHES) != 0;
-    int status = pushes ? store_refuse_staged(server->store, open->name) : BODHI_OK; /* before a directory is made */
     if (status == BODHI_OK) {
         status = d == NULL ? open_new(server, open, &d) : dataset_reopen(d->dataset, pushes);
     }

@@ -96,8 +96,9 @@ struct bodhi_server {
 
 /* --- open_datasets.c: the datasets that it has open, each once for all its connections ---------------------------- */
 
-/* Open a dataset for a connection, and let go of it. Statuses as bodhi_dataset_open. */
-int datasets_acquire(bodhi_server *server, const wire_open *open, open_dataset **out);
+/* Open a dataset for a connection, and let go of it. The number of the launch whose slices are pushed is written into
+ * `open`. Statuses as bodhi_dataset_open. */
+int datasets_acquire(bodhi_server *server, wire_open *open, open_dataset **out);
 void datasets_release(bodhi_server *server, open_dataset *d);
 void datasets_close_all(bodhi_server *server);
 

@@ -2,7 +2,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,19 +74,16 @@ static int claim_vacant(bodhi_dataset *dataset, const char *identity, bool alone
 
 /* Whether a dataset of the name, of any generation, has an origin: 1 and its directory, 0, or -1 and errno. */
 static int find_staged(const bodhi_store *store, const char *name, char found[DIRECTORY_NAME]) {
-    char head[DIRECTORY_NAME]; /* the hash of the name, and a dash */
-    int n = snprintf(head, sizeof head, "%016" PRIx64 "-", hash_bytes(name, strlen(name)));
+    uint64_t hash = hash_bytes(name, strlen(name));
     DIR *entries = io_list(store->fd, ".");
-    const struct dirent *entry;
+    const char *directory;
     int staged = entries == NULL ? -1 : 0;
-    while (staged == 0 && (entry = readdir(entries)) != NULL) { // NOLINT(concurrency-mt-unsafe): ours
+    while (staged == 0 && (directory = store_next_directory(entries, hash)) != NULL) {
         char path[DIRECTORY_NAME + sizeof origin_file];
         struct stat status;
-        if (strlen(entry->d_name) == DIRECTORY_NAME - 1 && strncmp(entry->d_name, head, (size_t)n) == 0) {
-            (void)snprintf(path, sizeof path, "%s/%s", entry->d_name, origin_file);
-            staged = io_status(store->fd, path, &status) ? 1 : errno == ENOENT ? 0 : -1;
-            memcpy(found, entry->d_name, DIRECTORY_NAME);
-        }
+        (void)snprintf(path, sizeof path, "%s/%s", directory, origin_file);
+        staged = io_status(store->fd, path, &status) ? 1 : errno == ENOENT ? 0 : -1;
+        memcpy(found, directory, DIRECTORY_NAME);
     }
     int error = errno;
     if (entries != NULL) {

@@ -2,6 +2,7 @@
 #ifndef BODHI_DATASET_H
 #define BODHI_DATASET_H
 
+#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
@@ -118,13 +119,12 @@ int dataset_check_author(bodhi_dataset *dataset);
 /* Say so again in a directory that was made anew. */
 int dataset_restore_author(const bodhi_dataset *dataset);
 
-/* --- launches.c: these take no mutex ------------------------------------------------------------------------------ */
+/* --- launches.c: this takes no mutex ------------------------------------------------------------------------------ */
 
-/* Of slices, the ids from which on segments are not set aside, as their launch is known to be followed by another. */
-uint64_t dataset_followed(const bodhi_dataset *dataset);
-
-/* The least id of a new segment: of slices, later than those of all other launches and what those are followed by. */
-uint64_t dataset_least_segment(const bodhi_dataset *dataset);
+/* Write the number of its launch into a generation of slices of dataset `name`, and leave any other as it is. It is the
+ * number that slices of the same mark have, unless a later launch is known to supersede them; else the next one. Two
+ * launches that begin at the same moment may get the same. Errors: SYSTEM. */
+int store_number_launch(const bodhi_store *store, const char *name, void *generation, size_t bytes);
 
 /* --- meta.c: these take no mutex ---------------------------------------------------------------------------------- */
 
@@ -136,6 +136,9 @@ int dataset_make_directory(const bodhi_dataset *dataset);
 
 /* Write the meta file, which may be there, and must be if there are frames. */
 int dataset_write_meta(const bodhi_dataset *dataset, bool replace);
+
+/* The next directory of a dataset whose name has this hash, in the store's list; NULL: there is none. */
+const char *store_next_directory(DIR *entries, uint64_t name);
 
 /* The meta file in a dataset's directory, to be freed; NULL if there is none or it cannot be read. */
 unsigned char *dataset_read_meta(int directory, size_t *size);

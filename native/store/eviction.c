@@ -209,14 +209,11 @@ static size_t living_tombstones(int directory, const segment *s, tombstone *tomb
     return living;
 }
 
-/* Write a segment of tombstones, begun no earlier than the one they are from: launches are ordered by that. */
+/* Write a segment of tombstones. */
 static int write_tombstones(int directory, const segment *from, const tombstone *tombstones, size_t n) {
     segment s = {.key = from->key};
     if (!segment_new_name(&s, from->kind)) {
         return bodhi_fail_system(errno, "getrandom", from->name);
-    }
-    if (s.key.segment < from->key.segment) {
-        segment_name(&s, from->kind, from->key.segment >> 32 << 32 | (uint32_t)s.key.segment);
     }
     size_t records = SEGMENT_HEADER_BYTES + n * TOMBSTONE_BYTES;
     size_t entries = SEGMENT_HEADER_BYTES + n * ENTRY_BYTES;

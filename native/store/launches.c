@@ -1,110 +1,86 @@
-/* Launches that push slices are ordered by the seconds of their segments, which never go back as clocks do. */
-#include <dirent.h>
+/* The launches of a simulation are numbered in each store, in the order in which their first slices come. */
+#include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/io.h"
+#include "base/status.h"
 #include "store/dataset.h"
 
-enum { LAUNCH_BYTES = 16 };
+/* How the first line of a generation of slices ends (net/pushing/slices.c). */
+static const char line_end[] = ", launch 0000000000, mark 0000000000000000\n";
+enum { LINE_END = sizeof line_end - 1, TO_NUMBER = 9, NUMBER = 10, TO_MARK = 26, MARK = 16 };
 
-/* What tells the launch in a generation of slices (net/pushing/slices.c); NULL: it is none of slices. */
-static const char *launch_of(const void *generation, size_t bytes) {
-    static const char begin[] = "slices of rank ";
-    static const char before[] = ", launch ";
-    if (bytes < sizeof begin || memcmp(generation, begin, sizeof begin - 1) != 0) {
-        return NULL;
-    }
-    const char *end = memchr(generation, '\n', bytes);
-    size_t line = end == NULL ? 0 : (size_t)(end - (const char *)generation);
-    return line < sizeof before - 1 + LAUNCH_BYTES ||
-                   memcmp(end - LAUNCH_BYTES - sizeof before + 1, before, sizeof before - 1) != 0
-               ? NULL
-               : end - LAUNCH_BYTES;
+/* Beside the slices of a launch lies this file if a later one supersedes some (himach/io/push/held_slices.py). */
+static const char superseded_file[] = "x-superseded";
+
+typedef struct {
+    uint64_t number;
+    char mark[MARK];
+    bool superseded;
+} launch;
+
+/* Where that end lies in a generation; NULL: it is none of slices. */
+static char *find_line_end(const void *generation, size_t bytes) {
+    const char *newline = memchr(generation, '\n', bytes);
+    size_t line = newline == NULL ? 0 : (size_t)(newline - (const char *)generation);
+    char *end = memmem(generation, line, line_end, TO_NUMBER);
+    return end != NULL && newline - end == LINE_END - 1 ? end : NULL;
 }
 
-/* The last second in which a segment was begun in a dataset's directory; 0: there is none. */
-static uint64_t last_begun(int directory) {
-    DIR *entries = io_list(directory, ".");
-    const struct dirent *entry;
-    uint64_t last = 0;
-    while (entries != NULL && (entry = readdir(entries)) != NULL) { // NOLINT(concurrency-mt-unsafe): ours
-        segment s;
-        if (segment_from_name(&s, entry->d_name, 0, 0) && s.key.segment >> 32 > last) {
-            last = s.key.segment >> 32;
-        }
-    }
-    if (entries != NULL) {
-        (void)closedir(entries);
-    }
-    return last;
-}
-
-/* Whether the directory is that of another launch. */
-static bool is_of_other(int directory, const char *launch) {
-    size_t size;
-    const char *name;
+/* The launch whose slices lie in a directory of a dataset. False: none are there, or it cannot be read. */
+static bool read_launch(int store, const char *name, launch *out) {
+    int directory = io_open(store, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+    size_t size = 0;
+    unsigned char *meta = directory < 0 ? NULL : dataset_read_meta(directory, &size);
+    const char *dataset;
     const void *generation;
     size_t name_bytes;
     size_t bytes;
     unsigned version;
-    unsigned char *meta = dataset_read_meta(directory, &size);
-    const char *other =
-        meta != NULL && parse_meta(meta, size, &name, &name_bytes, &generation, &bytes, &version) == PARSED
-            ? launch_of(generation, bytes)
+    const char *end =
+        meta != NULL && parse_meta(meta, size, &dataset, &name_bytes, &generation, &bytes, &version) == PARSED
+            ? find_line_end(generation, bytes)
             : NULL;
-    bool is = other != NULL && memcmp(other, launch, LAUNCH_BYTES) != 0;
+    if (end != NULL) {
+        struct stat status;
+        out->number = strtoull(end + TO_NUMBER, NULL, 10);
+        memcpy(out->mark, end + TO_MARK, MARK);
+        out->superseded = io_status(directory, superseded_file, &status);
+    }
     free(meta);
-    return is;
+    io_drop(directory);
+    return end != NULL;
 }
 
-uint64_t dataset_followed(const bodhi_dataset *dataset) {
-    enum { MOST = 1 << 16 };
-    char *text = malloc(MOST + 1);
-    int fd = text == NULL ? -1 : io_open(dataset->fd, "x-followed", O_RDONLY | O_NOFOLLOW);
-    ssize_t got = fd < 0 ? 0 : io_read(fd, text, MOST, 0, READ_ANY);
+int store_number_launch(const bodhi_store *store, const char *name, void *generation, size_t bytes) {
+    char *end = find_line_end(generation, bytes);
+    DIR *entries = end == NULL ? NULL : io_list(store->fd, ".");
+    if (entries == NULL) {
+        return end == NULL ? BODHI_OK : bodhi_fail_system(errno, "listing", store->path);
+    }
+    const uint64_t hash = hash_bytes(name, strlen(name));
     uint64_t last = 0;
-    if (got > 0) {
-        text[got] = '\0';
-        for (const char *line = text; line != NULL && *line != '\0'; line = strchr(line, '\n')) {
-            char *field;
-            line += *line == '\n';
-            (void)strtoull(line, &field, 16);
-            (void)strtoull(field, &field, 10);
-            uint64_t second = strtoull(field, &field, 10);
-            last = second > last ? second : last;
-        }
-    }
-    io_drop(fd);
-    free(text);
-    return last < UINT32_MAX ? last << 32 : 0;
-}
-
-uint64_t dataset_least_segment(const bodhi_dataset *dataset) {
-    const char *launch = launch_of(dataset->generation, dataset->generation_bytes);
-    if (launch == NULL) {
-        return 0;
-    }
-    uint64_t least = dataset_followed(dataset) >> 32;
-    uint64_t now = (uint64_t)time(NULL);
-    DIR *entries = io_list(dataset->store->fd, ".");
-    const struct dirent *entry;
-    while (entries != NULL && (entry = readdir(entries)) != NULL) { // NOLINT(concurrency-mt-unsafe): ours
-        enum { HASH = 17 };                                         /* of the name, and a dash */
-        if (strncmp(entry->d_name, dataset->directory, HASH) != 0) {
+    uint64_t own = 0; /* of the same mark the last one */
+    bool superseded = false;
+    const char *directory;
+    while ((directory = store_next_directory(entries, hash)) != NULL) {
+        launch other;
+        if (!read_launch(store->fd, directory, &other)) {
             continue;
         }
-        int directory = io_open(dataset->store->fd, entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
-        uint64_t last = directory < 0 ? 0 : last_begun(directory);
-        if (last >= now && last >= least && last < UINT32_MAX && is_of_other(directory, launch)) {
-            least = last + 1;
+        last = other.number > last ? other.number : last;
+        if (memcmp(other.mark, end + TO_MARK, MARK) == 0 && other.number >= own) {
+            superseded = other.superseded || (superseded && other.number == own);
+            own = other.number;
         }
-        io_drop(directory);
     }
-    if (entries != NULL) {
-        (void)closedir(entries);
-    }
-    return least << 32;
+    (void)closedir(entries);
+    char text[24];
+    (void)snprintf(text, sizeof text, "%0*" PRIu64, NUMBER, own > 0 && !superseded ? own : last + 1);
+    memcpy(end + TO_NUMBER, text, NUMBER);
+    return BODHI_OK;
 }

@@ -8,6 +8,15 @@
 #include "base/status.h"
 #include "store/dataset.h"
 
+const char *store_next_directory(DIR *entries, uint64_t name) {
+    const struct dirent *entry;
+    do {
+        entry = readdir(entries); // NOLINT(concurrency-mt-unsafe): the caller's own
+    } while (entry != NULL &&
+             (strlen(entry->d_name) != DIRECTORY_NAME - 1 || strtoull(entry->d_name, NULL, 16) != name));
+    return entry == NULL ? NULL : entry->d_name;
+}
+
 unsigned char *dataset_read_meta(int directory, size_t *size) {
     enum { MOST = PREFIX_BYTES + 8 + 2 * MAX_NAME };
     unsigned char *data = malloc(MOST);

@@ -120,10 +120,6 @@ static int make_segment(bodhi_dataset *dataset, unsigned kind, segment *made, cl
         if (!segment_new_name(made, kind)) {
             return bodhi_fail_system(errno, "getrandom", dataset->directory);
         }
-        uint64_t least = dataset_least_segment(dataset);
-        if (made->key.segment < least) {
-            segment_name(made, kind, least | (uint32_t)made->key.segment);
-        }
         if (make_files(dataset, made, claimed)) {
             return BODHI_OK;
         }
@@ -158,11 +154,8 @@ static int claim_new(bodhi_dataset *dataset, unsigned kind, claim *claimed) {
 }
 
 int claim_segment(bodhi_dataset *dataset, unsigned kind, uint64_t length, uint64_t segment_bytes, claim *claimed) {
-    /* Slices of a launch that is followed are set aside: a start that says it is that launch needs later ones. */
-    uint64_t least = dataset_followed(dataset);
     for (size_t i = dataset->n_segments; i-- > 0;) {
-        if (dataset->segments[i]->key.segment >= least &&
-            worth_trying(dataset->segments[i], kind, length, segment_bytes) &&
+        if (worth_trying(dataset->segments[i], kind, length, segment_bytes) &&
             !has_lost_dropped(dataset, dataset->segments[i]) &&
             claim_existing(dataset, (uint32_t)i, length, segment_bytes, claimed)) {
             return BODHI_OK;

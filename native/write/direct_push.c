@@ -38,6 +38,9 @@ static int open_locked(straight *s, const straight_options *options) {
     }
     int status = store_refuse_staged(s->store, options->origin);
     if (status == BODHI_OK) {
+        status = store_number_launch(s->store, options->dataset, options->generation, options->generation_bytes);
+    }
+    if (status == BODHI_OK) {
         status = bodhi_dataset_open(s->store, options->dataset, options->generation, options->generation_bytes,
                                     BODHI_CREATE, &s->dataset);
     }

@@ -11,7 +11,7 @@ typedef struct {
     int64_t quota;      /* as bodhi_store_set_quota() */
     const char *origin; /* a trajectory of this name is none of the simulation's */
     const char *dataset;
-    const void *generation;
+    void *generation; /* of slices; the number of the launch is written into it */
     size_t generation_bytes;
     const char *identity; /* "": it does not say */
     int32_t durable;

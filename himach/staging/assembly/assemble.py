@@ -18,7 +18,7 @@ from pathlib import Path
 
 from himach.errors import HimachError, UsageError
 from himach.io.datasets.request import DatasetRequest
-from himach.io.push.held_slices import Followed, HeldSlices, Since, SliceKind, find_slices, merge, names_with_slices
+from himach.io.push.held_slices import HeldSlices, SliceKind, find_slices, names_with_slices
 from himach.io.server.survey import ServedStore
 from himach.io.store.quota import open_chosen, set_chosen_quota
 from himach.io.store.store import Store, StoreError
@@ -59,7 +59,8 @@ def assemble(world: World, store: Store | None, name: str) -> Assembled:
     own_kinds = [kind for kind, slices in by_kind.items() if slices.datasets]
     kinds: list[SliceKind] = sorted({kind for rank_kinds in world.comm.allgather(own_kinds) for kind in rank_kinds})
     result = Assembled()
-    launches = Launches(world, kinds, by_kind)
+    leaders = world.leaders
+    run_collectively(world.comm, lambda: None if leaders is None else record_superseded(leaders, by_kind))
     targets, finders = [], []
     try:
         for kind in kinds:
@@ -69,7 +70,7 @@ def assemble(world: World, store: Store | None, name: str) -> Assembled:
             target.agree_on_author(
                 world.comm, [slices for other, slices in by_kind.items() if kind.is_same_dataset(other)]
             )
-            finder.refresh(launches.after(kind))
+            finder.refresh()
             Rounds(world, target, kind, finder.rank_slices, result).run(finder)
             finder.forget_native()
         for finder in finders:
@@ -83,67 +84,47 @@ def assemble(world: World, store: Store | None, name: str) -> Assembled:
 
 
 @dataclass(frozen=True)
-class NodeLaunches:
-    """Launches known to a node."""
+class Launch:
+    """A launch as a node knows it."""
 
-    began: Mapping[SliceKind, tuple[int, int]]
-    known: Mapping[SliceKind, Followed]  # later launches known for each
+    number: int  # in the node's store
+    first: int | None  # first frame with a slice there
+    superseded: int | None  # first frame whose slices a later launch is known to supersede
 
 
-class Launches:
-    """The launches that have pushed slices, and their order (collective).
+def record_superseded(leaders: Communicator, by_kind: Mapping[SliceKind, HeldSlices]) -> None:
+    """Record on all nodes which slices later launches supersede (collective over the first ranks).
 
-    A launch is later than another if at least one node has slices of both and it began in a later second on every such
-    node; clocks of two nodes are never compared. Otherwise the order is unknown, and neither is left aside. Every node
-    that has slices of the earlier launch remembers the result.
+    A launch is later than another if at least one node knows both and it has the higher number on every such node.
+    Otherwise the order is unknown, and neither is left aside.
     """
 
-    def __init__(self, world: World, kinds: Sequence[SliceKind], by_kind: Mapping[SliceKind, HeldSlices]) -> None:
-        def agree() -> dict[SliceKind, Followed]:
-            return {} if world.leaders is None else _agree_on_order(world.leaders, kinds, by_kind)
-
-        self._followed: dict[SliceKind, Followed] = world.node.bcast(run_collectively(world.comm, agree))
-
-    def after(self, kind: SliceKind) -> Followed:
-        """Return the later launches and the begin of each on this node."""
-        return self._followed.get(kind, {})
-
-
-def _agree_on_order(
-    leaders: Communicator, kinds: Sequence[SliceKind], by_kind: Mapping[SliceKind, HeldSlices]
-) -> dict[SliceKind, Followed]:
-    """Return the later launches of each, from what all nodes know (collective over the first ranks)."""
-
-    def inspect() -> NodeLaunches:
+    def inspect() -> dict[SliceKind, Launch]:
         for slices in by_kind.values():
             slices.refresh()
-        began = {kind: since for kind, slices in by_kind.items() if (since := slices.first_write()) is not None}
-        # Read `later_launches` last: before slices of a later launch are dropped, that launch is recorded there.
-        return NodeLaunches(began, {kind: slices.later_launches for kind, slices in by_kind.items()})
+        # Read `superseded` last: it is recorded before slices of the later launch are dropped.
+        return {kind: Launch(slices.launch, slices.first, slices.superseded) for kind, slices in by_kind.items()}
 
-    local = run_collectively(leaders, inspect)
-    nodes = leaders.allgather(local)
-    next_second = max([int(time.time()), *(slices.last_second for slices in by_kind.values())]) + 1
-    followed: dict[SliceKind, Followed] = {}
-    for kind in kinds:
-        later = [other for other in kinds if kind.is_same_dataset(other) and _is_later(nodes, other, kind)]
-        firsts = [(other.launch, node.began[other][1]) for node in nodes for other in later if other in node.began]
-        firsts += [(launch, since.frame) for node in nodes for launch, since in node.known.get(kind, {}).items()]
-        seconds = {other.launch: local.began[other][0] for other in later if other in local.began}
-        seconds |= {launch: since.second for launch, since in local.known.get(kind, {}).items()}
-        followed[kind] = merge(*({launch: Since(first, seconds.get(launch, next_second))} for launch, first in firsts))
+    nodes = leaders.allgather(run_collectively(leaders, inspect))
 
-    def remember() -> None:
+    def record() -> None:
         for kind, slices in by_kind.items():
-            slices.remember(followed.get(kind, {}))
+            firsts = [
+                launch.first
+                for node in nodes
+                for other, launch in node.items()
+                if kind.is_same_dataset(other) and _is_later(nodes, other, kind)
+            ]
+            if slices.superseded is None:  # else this node knows better: the mark may be used again
+                firsts += [node[kind].superseded for node in nodes if kind in node]
+            slices.supersede(firsts)
 
-    run_collectively(leaders, remember)
-    return followed
+    run_collectively(leaders, record)
 
 
-def _is_later(nodes: Sequence[NodeLaunches], kind: SliceKind, other: SliceKind) -> bool:
-    rows = [(node.began[kind][0], node.began[other][0]) for node in nodes if kind in node.began and other in node.began]
-    return bool(rows) and all(second > other_second for second, other_second in rows)
+def _is_later(nodes: Sequence[Mapping[SliceKind, Launch]], kind: SliceKind, other: SliceKind) -> bool:
+    order = [node[kind].number > node[other].number for node in nodes if kind in node and other in node]
+    return bool(order) and all(order)
 
 
 def assemble_for_run(world: World, store: Store | ServedStore | None, request: DatasetRequest) -> Sequence[str]:

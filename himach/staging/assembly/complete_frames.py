@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from himach.io.push.held_slices import Followed, HeldSlices, SliceKind
+from himach.io.push.held_slices import HeldSlices, SliceKind
 from himach.ranks.collective import run_collectively
 from himach.ranks.communicator import Communicator, World
 from himach.staging.assembly.target import FOREIGN, AssemblyTarget
@@ -116,9 +116,8 @@ class Finder:
         self._slices = slices or HeldSlices()
         self.rank_slices = self._slices if world.leaders is None or team.part is None else self._slices.part(*team.part)
 
-    def refresh(self, followed: Followed) -> None:
-        """Refresh the slices, except those left aside because of later launches (collective)."""
-        self._slices.leave_aside(followed)
+    def refresh(self) -> None:
+        """Refresh the slices (collective)."""
         leads = self._world.leaders is not None
         run_collectively(self._world.comm, lambda: self._slices.refresh(atoms=leads))
 

@@ -1,4 +1,4 @@
-/* What a launcher says of a launch; see pusher.h. */
+/* The mark of a launch, by what its launcher says; see pusher.h. */
 #include "net/pushing/pusher.h"
 
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 
 enum { MOST = 1024, GENERATIONS = 16, WORDS = 4096 };
 
-uint64_t launch_named(const char *name) {
+uint64_t mark_of_name(const char *name) {
     uint64_t hash = hash_bytes(name, strlen(name));
     return *name == '\0' ? 0 : hash == 0 ? 1 : hash;
 }
@@ -22,17 +22,13 @@ static void add(char out[MOST], const char *what, const char *value) {
     (void)snprintf(out + n, MOST - n, "%s=%s\n", what, value);
 }
 
-static bool is_set(const char *name) {
-    const char *value = getenv(name);
-    return value != NULL && *value != '\0';
-}
-
 static bool add_variable(char out[MOST], const char *name) {
-    if (!is_set(name)) {
-        return false;
+    const char *value = getenv(name);
+    bool is_set = value != NULL && *value != '\0';
+    if (is_set) {
+        add(out, name, value);
     }
-    add(out, name, getenv(name));
-    return true;
+    return is_set;
 }
 
 /* Read a file of /proc; returns the bytes, behind which there is a 0. */
@@ -73,19 +69,20 @@ static bool add_hydra(char out[MOST]) {
 
 /* Whether MPICH's mpiexec was given ports to choose from: it often takes the same one in the next launch. */
 static bool ports_are_chosen(void) {
-    static const char *const names[] = {"MPIEXEC_PORTRANGE",     "MPIEXEC_PORT_RANGE",       "MPICH_PORTRANGE",
-                                        "MPICH_PORT_RANGE",      "MPICH_CH3_PORT_RANGE",     "MPIR_CVAR_CH3_PORT_RANGE",
-                                        "MPIR_CVAR_PORTRANGE",   "MPIR_CVAR_PORT_RANGE",     "MPIR_PARAM_PORTRANGE",
-                                        "MPIR_PARAM_PORT_RANGE", "MPIR_PARAM_CH3_PORT_RANGE"};
+    static const char *const ranges[] = {"PORTRANGE=", "PORT_RANGE="}; /* eleven variables of MPICH's end so */
     bool any = false;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        any = any || is_set(names[i]);
+    for (char *const *variable = environ; *variable != NULL; variable++) {
+        size_t value = strcspn(*variable, "=") + 1;
+        for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+            size_t n = strlen(ranges[i]);
+            any = any || (value > n && strncmp(*variable + value - n, ranges[i], n) == 0 && (*variable)[value] != '\0');
+        }
     }
     return any;
 }
 
 /* What one launcher says is enough; of another, which has started it, processes of some machines may know less. */
-uint64_t launch_found(void) {
+uint64_t mark_of_launcher(void) {
     static const char *const alone[] = {"PMIX_NAMESPACE", "PALS_APID", "FLUX_JOB_ID"};
     static const char *const steps[] = {"SLURM_STEP_ID", "SLURM_RESTART_COUNT", "PMI_JOBID"};
     char said[MOST] = "";
@@ -102,5 +99,5 @@ uint64_t launch_found(void) {
     for (size_t i = 0; i < sizeof steps / sizeof *steps && !enough; i++) {
         (void)add_variable(said, steps[i]);
     }
-    return launch_named(said);
+    return mark_of_name(said);
 }

@@ -135,12 +135,12 @@ void server_wake(const server *s);
 /* How many threads push in this process, those of abandoned pushers among them, which end soon. */
 int servers_running(void);
 
-/* --- launch.c: which launch of a simulation this process is of, as all of one mpiexec or srun have it ------------- */
+/* --- launch.c: the mark of the launch that this process is of, as all of one mpiexec or srun have it -------------- */
 
-/* A number for what the launcher says of itself; 0: it says nothing. */
-uint64_t launch_found(void);
+/* The mark that the launcher gives; 0: none. */
+uint64_t mark_of_launcher(void);
 
-/* A number for what the caller says, "" being nothing. */
-uint64_t launch_named(const char *name);
+/* The mark that the caller gives, 0 for "". */
+uint64_t mark_of_name(const char *name);
 
 #endif

@@ -14,7 +14,7 @@
 #include "codec/ids.h"
 #include "net/pushing/pusher.h"
 
-enum { MAX_NAME = 4096, MOST_HEAD = 96 };
+enum { MAX_NAME = 4096, MOST_HEAD = 128 };
 #define DEFAULT_BATCH_BYTES (INT64_C(16) << 20)
 
 /* --- Opening ----------------------------------------------------------------------------------------------------- */
@@ -29,10 +29,10 @@ typedef struct {
 static int name_slices(slices_of *of, const char *dataset, const void *generation, size_t generation_bytes,
                        const bodhi_slice_options *slices) {
     int named = snprintf(of->name, sizeof of->name, "%s" BODHI_SLICES_SUFFIX, dataset);
-    uint64_t launch = slices->launch == NULL ? launch_found() : launch_named(slices->launch);
+    uint64_t mark = slices->launch == NULL ? mark_of_launcher() : mark_of_name(slices->launch);
     int n = snprintf((char *)of->generation, MOST_HEAD,
-                     "slices of rank %" PRId64 ", %" PRId64 " atoms, launch %016" PRIx64 "\n", slices->rank,
-                     slices->n_atoms, launch);
+                     "slices of rank %" PRId64 ", %" PRId64 " atoms, launch 0000000000, mark %016" PRIx64 "\n",
+                     slices->rank, slices->n_atoms, mark); /* the store numbers launches */
     if (named < 0 || named > MAX_NAME || n < 0 || n >= MOST_HEAD ||
         generation_bytes > sizeof of->generation - (size_t)n) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "the dataset's name or generation is too long for slices");
@@ -44,7 +44,7 @@ static int name_slices(slices_of *of, const char *dataset, const void *generatio
     return BODHI_OK;
 }
 
-static int open_straight(const slices_of *of, const char *dataset, const bodhi_push_options *options,
+static int open_straight(slices_of *of, const char *dataset, const bodhi_push_options *options,
                          const bodhi_slice_options *slices, bodhi_pusher **pusher) {
     bodhi_pusher *p = pusher_new();
     if (p == NULL) {

@@ -9,7 +9,7 @@ import pytest
 from support.commands import himach as command
 
 import himach
-from himach.io.push.held_slices import FOLLOWED, Since, later_launches, remember, set_aside
+from himach.io.push.held_slices import SUPERSEDED, RankSlices
 from himach.io.store.store import Store, StoreConflictError
 
 N_ATOMS = 50
@@ -95,56 +95,39 @@ def test_slices_of_frames_that_were_evicted_are_taken_again(tmp_path, way):
         assert there(place) == {1}
 
 
-B, C = b"b" * 16, b"c" * 16
-
-
 def slices(place, numbers=(0,)):
-    dataset = Store(place).dataset("run7 [slices]", b"slices of rank 0, 3 atoms, launch 000000000000000a\n")
+    generation = b"slices of rank 0, 3 atoms, launch 0000000001, mark 000000000000000a\n"
+    dataset = Store(place).dataset("run7 [slices]", generation)
     for number in numbers:
         dataset.write(number, 0.0, None, np.zeros((3, 3), np.float32), native=True)
     dataset.flush()
     dataset.refresh()
-    return dataset
+    return RankSlices(0, dataset, 1)
 
 
-def test_what_is_known_only_gets_more(tmp_path):
-    one, two = slices(tmp_path), slices(tmp_path)
-    assert later_launches(one) == {}
-    remember([one], {B: Since(10, 100)})
-    remember([two], {B: Since(12, 130), C: Since(20, 200)})  # by one who has seen less of B
-    assert later_launches(one) == later_launches(two) == {B: Since(10, 100), C: Since(20, 200)}
-    remember([one], {B: Since(8, 150)})
-    assert later_launches(one) == {B: Since(8, 100), C: Since(20, 200)}
-    remember([], {B: Since(0, 0)})
+def test_the_first_frame_that_is_superseded_only_falls(tmp_path):
+    one, two = slices(tmp_path, range(8)), slices(tmp_path)
+    assert one.superseded is None
+    one.refresh()
+    assert (one.numbers.tolist(), one.aside.tolist()) == (list(range(8)), [])
+    for first, expected in ((6, 6), (7, 6), (5, 5)):
+        two.supersede(first)
+        assert one.superseded == two.superseded == expected
+    one.refresh()
+    assert (one.numbers.tolist(), one.aside.tolist()) == (list(range(5)), [5, 6, 7])
 
 
-def test_what_is_damaged_is_not_known(tmp_path):
-    dataset = slices(tmp_path)
-    dataset.attach(FOLLOWED, b"c" * 16 + b" 20 200\nbbbb 10\n\xff\n" + b"b" * 16 + b" 1")
-    assert later_launches(dataset) == {C: Since(20, 200)}
+def test_damage_is_no_frame_that_is_superseded(tmp_path):
+    item = slices(tmp_path)
+    item.dataset.attach(SUPERSEDED, b"12 200\n")
+    assert item.superseded is None
 
 
-def test_slices_that_were_deleted_need_nothing_known(tmp_path):
-    dataset = slices(tmp_path)
-    shutil.rmtree(dataset.path)
-    remember([dataset], {B: Since(10, 100)})
-    assert later_launches(dataset) == {}
-
-
-def test_slices_of_a_start_that_says_the_same_of_itself_are_no_older_ones(tmp_path):
-    dataset = slices(tmp_path, range(8))
-    second = min(one["id"] for one in dataset.segments()) >> 32
-    numbers = np.arange(8)
-
-    def aside(**followed):
-        meant, left = set_aside(dataset, numbers, {name.encode(): since for name, since in followed.items()})
-        assert np.array_equal(np.union1d(meant, left), numbers)
-        return left.tolist()
-
-    assert aside() == []
-    assert aside(b=Since(5, second + 1)) == [5, 6, 7]
-    assert aside(b=Since(5, second)) == []
-    assert aside(b=Since(5, second), c=Since(7, second + 1)) == [7]
+def test_slices_that_were_deleted_need_no_record(tmp_path):
+    item = slices(tmp_path)
+    shutil.rmtree(item.dataset.path)
+    item.supersede(3)
+    assert item.superseded is None
 
 
 SMALL, LARGE = 100, 150_000  # the latter's positions are larger than a buffer of the stream

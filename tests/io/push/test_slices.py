@@ -33,7 +33,7 @@ def push(place: Path, slices: dict[int, np.ndarray], n_atoms: int = N_ATOMS, ran
 
 
 def only(place: Path, rank: int = 0, n_atoms: int = N_ATOMS):
-    generation = f"slices of rank {rank}, {n_atoms} atoms, launch {0:016x}\n".encode()
+    generation = f"slices of rank {rank}, {n_atoms} atoms, launch 0000000001, mark {0:016x}\n".encode()
     return Store(place).dataset(f"run{SUFFIX}", generation, create=False)
 
 

@@ -5,8 +5,8 @@
 #include "disk.h"
 #include "segments/record.h"
 
-static const char of_rank_0[] = "slices of rank 0, 300 atoms, launch 0000000000000000\n";
-static const char of_rank_1[] = "slices of rank 1, 300 atoms, launch 0000000000000000\n";
+static const char of_rank_0[] = "slices of rank 0, 300 atoms, launch 0000000001, mark 0000000000000000\n";
+static const char of_rank_1[] = "slices of rank 1, 300 atoms, launch 0000000001, mark 0000000000000000\n";
 const known_dataset known[DATASETS] = {
     [PUSHED] = {"store", "pushed", "", NULL},
     [CACHED] = {"store", "/cached", "", "x-origin.json"},

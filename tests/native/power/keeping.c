@@ -19,27 +19,23 @@ static bodhi_reader *open_reader(uint32_t dataset, const int64_t *numbers, int64
     return reader;
 }
 
-/* Delete segments in which no slice is left. What these say of others goes with them: slices that come back are dropped
- * again (himach/io/push/held_slices.py). */
+/* Drop slices and delete segments in which none is left. */
 static void drop_slices(uint32_t dataset, const int64_t *numbers, int64_t n) {
     const char *directory = bodhi_dataset_directory(all.datasets[dataset]);
     bodhi_usage usage;
     bodhi_stored_segment *segments;
     int64_t there;
     int64_t dropped;
-    for (int turn = 0; turn < 2; turn++) {
-        (void)!bodhi_dataset_drop(all.datasets[dataset], BODHI_NATIVE, numbers, n, &dropped);
-        (void)!bodhi_dataset_refresh(all.datasets[dataset]);
-        if (turn == 0 && bodhi_survey(all.store_path, &usage, &segments, &there) == BODHI_OK) {
-            for (int64_t i = 0; i < there; i++) {
-                if (strcmp(segments[i].directory, directory) == 0) {
-                    (void)!bodhi_store_sweep(all.store, &segments[i]);
-                }
+    (void)!bodhi_dataset_drop(all.datasets[dataset], BODHI_NATIVE, numbers, n, &dropped);
+    if (bodhi_survey(all.store_path, &usage, &segments, &there) == BODHI_OK) {
+        for (int64_t i = 0; i < there; i++) {
+            if (strcmp(segments[i].directory, directory) == 0) {
+                (void)!bodhi_store_sweep(all.store, &segments[i]);
             }
-            free(segments);
-            (void)!bodhi_dataset_refresh(all.datasets[dataset]);
         }
+        free(segments);
     }
+    (void)!bodhi_dataset_refresh(all.datasets[dataset]);
 }
 
 /* Slices become frames; when these are on disk the slices go. */

@@ -330,6 +330,30 @@ static void test_a_connection_that_breaks_off(void) {
     CHECK(pthread_join(one, NULL) == 0);
 }
 
+/* A server numbers launches in its store. */
+static void test_slices(void) {
+    begin("slices by a server");
+    const char *servers[1] = {socket_path};
+    const bodhi_push_options options = {.timeout_ms = SOON_MS};
+    static const char *const launches[] = {"first", "later", "first"};
+    float positions[ATOMS * 3];
+    const int64_t ids[] = {0, 1};
+    start((bodhi_serve_options){0});
+    for (int i = 0; i < 3; i++) {
+        const bodhi_slice_options slices = {.n_atoms = ATOMS, .rank = i, .launch = launches[i]};
+        bodhi_pusher *pusher;
+        bodhi_frame slice = frame_of(0, positions);
+        slice.n_atoms = 2;
+        CHECK(bodhi_push_open_slices(servers, 1, "run", NULL, 0, &options, &slices, &pusher) == BODHI_OK);
+        CHECK(bodhi_push_slice(pusher, &slice, ids) == BODHI_OK && bodhi_push_close(pusher) == BODHI_OK);
+        char generation[128];
+        (void)snprintf(generation, sizeof generation, "slices of rank %d, %d atoms, launch %010d, mark %016llx\n", i,
+                       ATOMS, i == 1 ? 2 : 1, (unsigned long long)mark_of_name(launches[i]));
+        close_beside(open_beside("run" BODHI_SLICES_SUFFIX, generation, 0));
+    }
+    stop();
+}
+
 static void test_no_server(void) {
     begin("a server that is lost, and no other");
     const char *servers[1] = {socket_path};
@@ -470,6 +494,7 @@ int main(void) {
     test_a_slow_disk();
     test_authors();
     test_a_connection_that_breaks_off();
+    test_slices();
     test_no_server(); /* last: its pusher may still be dialling */
     remove_root();
     return 0;

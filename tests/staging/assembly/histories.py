@@ -1,23 +1,21 @@
 """Histories of all who push to a store, beside a model of what they were told: nothing acknowledged is lost or hidden.
 
 ``python tests/staging/assembly/histories.py [--steps 10000] [--seed N]``. At each step somebody pushes frames or slices
-(to a server, or straight to the store), puts slices together, drops, evicts, is restarted, or sets the clock; numbers
-go from 0 to the largest that there may be. After each step a process that knows nothing, and the server, have all that
-was acknowledged and is not gone by order, as it was pushed. No step takes longer than a minute, and memory does not
-grow with the numbers.
+(to a server, or straight to the store), puts slices together, drops, evicts or is restarted; numbers go from 0 to the
+largest that there may be. After each step a process that knows nothing, and the server, have all that was acknowledged
+and is not gone by order, as it was pushed. No step takes longer than a minute, and memory does not grow with the
+numbers.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import mmap
 import multiprocessing
 import os
 import random
 import resource
 import signal
-import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
@@ -42,8 +40,6 @@ SECONDS_A_STEP = 60
 MEGABYTES = 200  # that memory may grow by
 FRAMES, SLICES = "frames", "sliced"
 Key = str | tuple[int, int]  # a dataset: one of these two, or the slices of a launch's rank
-CLOCK = "HISTORIES_CLOCK"
-JUMPS = [1, 30, 3600, 10**7]
 
 
 def positions(number: int, launch: int = 0) -> np.ndarray:
@@ -62,8 +58,8 @@ def serve(place: Path, ready: object) -> None:
 class History:
     """A store, who works on it, and what the model says is there."""
 
-    def __init__(self, place: Path, rng: random.Random, clock: mmap.mmap) -> None:
-        self.place, self.rng, self.clock = place, rng, clock
+    def __init__(self, place: Path, rng: random.Random) -> None:
+        self.place, self.rng = place, rng
         self.frames: set[int] = set()
         self.slices: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
         self.launch = 1
@@ -132,11 +128,6 @@ class History:
     def close_some(self) -> None:
         for key in self.rng.sample([*self.writers], len(self.writers) // 2):
             self.writers.pop(key).close()
-
-    def set_clock(self) -> None:
-        jump = self.rng.choice(JUMPS) * self.rng.choice([-1, 1])
-        now = int.from_bytes(self.clock[:8], sys.byteorder, signed=True) + jump
-        self.clock[:8] = (max(-(10**8), min(10**8, now))).to_bytes(8, sys.byteorder, signed=True)
 
     def put_together(self) -> None:
         before, sliced = self.whole(), {key: set(dataset.native) for key, dataset in self.sliced().items()}
@@ -220,12 +211,12 @@ class History:
         """The datasets that have slices, by launch and rank, as somebody sees them who looks now."""
         datasets, store = {}, Store(self.place)
         for generation in store.generations(SLICES + SUFFIX):
-            rank_and_launch = parse_generation(generation)
+            parsed = parse_generation(generation)
             dataset = store.dataset(SLICES + SUFFIX, generation, create=False)
-            if rank_and_launch is not None and dataset.native:
+            if parsed is not None and dataset.native:
                 (slice_,) = dataset.read_slices([min(dataset.native)])
                 assert slice_ is not None, "a slice cannot be read"
-                datasets[int(slice_[0].positions[0, 0] // 1000), rank_and_launch[0]] = dataset
+                datasets[int(slice_[0].positions[0, 0] // 1000), parsed[0]] = dataset
         return datasets
 
     def whole(self) -> dict[int, int]:
@@ -270,7 +261,7 @@ class History:
 
     ACTIONS = (
         [push] * 5 + [push_slices] * 8 + [put_together] * 3 + [drop] * 4 + [evict] * 3 + [close_some] * 2
-        + [begin_launch, set_clock, restart]
+        + [begin_launch, restart]
     )  # fmt: skip
 
     def step(self) -> None:
@@ -292,10 +283,10 @@ def live(steps: int, seed: int) -> Counter[str]:
     """Do so many steps; return how often each was done."""
     done: Counter[str] = Counter()
     rng = random.Random(seed)
-    with tempfile.TemporaryDirectory(prefix="himach-histories-") as folder, open(os.environ[CLOCK], "r+b") as file:
-        clock, least = mmap.mmap(file.fileno(), 8), 0
+    least = 0
+    with tempfile.TemporaryDirectory(prefix="himach-histories-") as folder:
         for begin in range(0, steps, STEPS_A_STORE):
-            history = History(Path(folder, f"store{begin}"), rng, clock)
+            history = History(Path(folder, f"store{begin}"), rng)
             try:
                 for step in range(begin, min(steps, begin + STEPS_A_STORE)):
                     signal.alarm(SECONDS_A_STEP)
@@ -319,17 +310,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    if CLOCK in os.environ:
-        multiprocessing.set_forkserver_preload(["himach.io.server.control"])
-        print(f"seed {options.seed}: {dict(sorted(live(options.steps, options.seed).items()))}")
-        return
-    with tempfile.TemporaryDirectory(prefix="himach-clock-") as folder:
-        library, clock = Path(folder, "clock.so"), Path(folder, "clock")
-        source = Path(__file__).with_name("clock.c")
-        subprocess.run([os.environ.get("CC", "cc"), "-O1", "-shared", "-fPIC", "-o", library, source], check=True)
-        clock.write_bytes(bytes(8))
-        environment = os.environ | {CLOCK: os.fspath(clock), "LD_PRELOAD": os.fspath(library)}
-        sys.exit(subprocess.run([sys.executable, *sys.argv], env=environment, check=False).returncode)
+    multiprocessing.set_forkserver_preload(["himach.io.server.control"])
+    print(f"seed {options.seed}: {dict(sorted(live(options.steps, options.seed).items()))}")
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ def test_slices_of_nothing_are_passed_over(tmp_path):
     store = Store(tmp_path)
     with writer(tmp_path) as pushing:
         push(pushing, [0])
-    strange = store.dataset("run7 [slices]", b"slices of rank 0, 0 atoms, launch 0000000000000000\n")
+    strange = store.dataset("run7 [slices]", b"slices of rank 0, 0 atoms, launch 0000000001, mark 0000000000000000\n")
     strange.write(0, 0.0, None, np.zeros((1, 3), np.float32), native=True)
     strange.close()
     assert assemble(alone(), store, "run7").frames == 0

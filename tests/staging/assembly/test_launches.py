@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from itertools import chain
 
 import numpy as np
 import pytest
@@ -12,14 +11,14 @@ from support.commands import himach as command
 from support.ranks import mpiexec
 
 import himach
-from himach.io.push.held_slices import HeldSlices, find_slices
+from himach.io.push.held_slices import find_slices
 from himach.io.store.store import Store
 from himach.ranks.communicator import alone
 from himach.staging.assembly.assemble import assemble
 from himach.staging.assembly.rounds import Rounds
 
 ATOMS = 1000
-FIRST_WRITE, RUN = HeldSlices.first_write, Rounds.run
+RUN = Rounds.run
 HALVES = np.split(np.random.default_rng(0).permutation(ATOMS), 2)
 
 #: Half the atoms each; frame n of a launch has positions of its own, so that who mixes is seen.
@@ -111,6 +110,10 @@ HISTORIES = {
         *(("1", range(10)), ("2", range(4, 7)), (7, {1: [*range(4)], 2: [4, 5, 6]})),
         *(("1", range(10, 13)), (7, {1: [0, 1, 2, 3, 10, 11, 12], 2: [4, 5, 6]})),
     ],
+    "nor is it mixed with the earlier one": [
+        *(("1", range(2)), ("1", [2], [0]), ("2", range(3, 5)), (None, {1: [0, 1], 2: [3, 4]})),
+        *(("1", [2], [1]), (2, {1: [0, 1], 2: [3, 4]}), ("1", [2], [0]), (None, {1: [0, 1, 2], 2: [3, 4]})),
+    ],
     "frames behind a later launch stay until it has them": [
         *(("1", range(10)), ("2", range(4, 5), [0]), (4, {1: [*range(4)]})),  # it has just begun
         *(("2", range(5, 12), [0]), ("2", range(4, 8), [1]), (8, {1: [*range(4)], 2: [*range(4, 8)]})),
@@ -137,25 +140,12 @@ def test_later_launches_are_known_before_a_frame_is_made(tmp_path, monkeypatch):
 
     def run(rounds, finder):
         kinds = find_slices(Store(tmp_path / "store"), "run7").values()
-        first_frames.append([since.frame for slices in kinds for since in slices.later_launches.values()])
+        first_frames.append([slices.superseded for slices in kinds if slices.launch == 1])
         RUN(rounds, finder)
 
     monkeypatch.setattr(Rounds, "run", run)
     put_together(tmp_path)
     assert first_frames == [[4], [4]]
-
-
-def test_launches_of_which_the_order_is_not_known_lose_nothing(tmp_path, monkeypatch):
-    def first_write(slices):
-        first = FIRST_WRITE(slices)
-        return None if first is None else (0, first[1])
-
-    monkeypatch.setattr(HeldSlices, "first_write", first_write)
-    push(tmp_path, "1", range(6))
-    push(tmp_path, "2", range(4, 10))
-    done = put_together(tmp_path)
-    assert done.aside is None and sorted(chain(*launches(tmp_path).values())) == list(range(10))
-    assert "not those of the frame that is there" in done.absent[4]
 
 
 def push_zeros(place, launch, **options):
@@ -238,3 +228,10 @@ def test_a_node_whose_slices_are_all_frames_still_knows(tmp_path):
     assert find_slices(Store(tmp_path / "n"), "run7") == {}
     for made in ("5", "0"):
         assert together(tmp_path) == [made, "11"]
+
+
+def test_nodes_that_disagree_leave_nothing_aside(tmp_path):
+    push_whole(tmp_path, "1", [0, 2])
+    push_whole(tmp_path, "2", [1, 2, 3, 4])
+    push_whole(tmp_path, "1", [3, 5])
+    assert together(tmp_path) == ["6", "None"]

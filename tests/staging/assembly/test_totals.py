@@ -26,7 +26,7 @@ def make_slices(ranks: list[dict[int, int]]) -> HeldSlices:
         slices = HeldSlices(
             [
                 *slices._ranks,
-                RankSlices(rank, SimpleNamespace(native=BitMap64(numbers)), np.array(numbers, np.int64), atoms=counts),
+                RankSlices(rank, SimpleNamespace(native=BitMap64(numbers)), 1, np.array(numbers, np.int64), counts),
             ]
         )
     return slices

@@ -24,16 +24,16 @@ static void no_launcher(void) {
 /* A rank of MPICH's mpiexec, of which only the process that starts ranks tells anything. */
 static void be_under_hydra(const char *port) {
     no_launcher();
-    CHECK(launch_found() == 0); /* what else starts a process that is told a port is no launcher */
+    CHECK(mark_of_launcher() == 0); /* what else starts a process that is told a port is no launcher */
     CHECK(setenv("PMI_FD", "9", 1) == 0);
     char said[64];
     (void)snprintf(said, sizeof said, "control-port=%s\n", port);
-    CHECK(launch_found() == launch_named(said));
-    CHECK(setenv("SLURM_JOB_ID", "1", 1) == 0 && launch_found() == launch_named(said));
+    CHECK(mark_of_launcher() == mark_of_name(said));
+    CHECK(setenv("SLURM_JOB_ID", "1", 1) == 0 && mark_of_launcher() == mark_of_name(said));
     for (size_t i = 0; i < LENGTH(ranges); i++) {
-        CHECK(setenv(ranges[i], "", 1) == 0 && launch_found() == launch_named(said));
-        CHECK(setenv(ranges[i], "50000:50010", 1) == 0 && launch_found() == launch_named("SLURM_JOB_ID=1\n"));
-        CHECK(unsetenv("SLURM_JOB_ID") == 0 && launch_found() == 0);
+        CHECK(setenv(ranges[i], "", 1) == 0 && mark_of_launcher() == mark_of_name(said));
+        CHECK(setenv(ranges[i], "50000:50010", 1) == 0 && mark_of_launcher() == mark_of_name("SLURM_JOB_ID=1\n"));
+        CHECK(unsetenv("SLURM_JOB_ID") == 0 && mark_of_launcher() == 0);
         CHECK(setenv("SLURM_JOB_ID", "1", 1) == 0 && unsetenv(ranges[i]) == 0);
     }
 }
@@ -66,22 +66,22 @@ static void test_hydra(void) {
 void test_launchers(void) {
     DOING("what a launcher says");
     no_launcher();
-    CHECK(launch_found() == 0 && launch_named("") == 0 && launch_named("a") != launch_named("b"));
+    CHECK(mark_of_launcher() == 0 && mark_of_name("") == 0 && mark_of_name("a") != mark_of_name("b"));
     CHECK(setenv("SLURM_JOB_ID", "1", 1) == 0);
-    uint64_t job = launch_found();
+    uint64_t job = mark_of_launcher();
     CHECK(setenv("SLURM_STEP_ID", "0", 1) == 0);
-    uint64_t step = launch_found();
+    uint64_t step = mark_of_launcher();
     CHECK(setenv("SLURM_RESTART_COUNT", "1", 1) == 0);
-    uint64_t restarted = launch_found();
-    CHECK(job != 0 && step != job && restarted != step && restarted != job && launch_found() == restarted);
+    uint64_t restarted = mark_of_launcher();
+    CHECK(job != 0 && step != job && restarted != step && restarted != job && mark_of_launcher() == restarted);
     CHECK(setenv("SLURM_HET_JOB_ID", "1", 1) == 0);
-    uint64_t component = launch_found();
-    CHECK(setenv("SLURM_JOB_ID", "2", 1) == 0 && launch_found() == component);
+    uint64_t component = mark_of_launcher();
+    CHECK(setenv("SLURM_JOB_ID", "2", 1) == 0 && mark_of_launcher() == component);
     CHECK(setenv("PMIX_NAMESPACE", "prterun-1@1", 1) == 0);
-    uint64_t space = launch_found();
-    CHECK(unsetenv("SLURM_HET_JOB_ID") == 0 && launch_found() == space && space != component);
+    uint64_t space = mark_of_launcher();
+    CHECK(unsetenv("SLURM_HET_JOB_ID") == 0 && mark_of_launcher() == space && space != component);
     CHECK(setenv("PMIX_NAMESPACE", "slurm.pmix.77.0", 1) == 0 && setenv("SLURM_RESTART_COUNT", "0", 1) == 0);
-    uint64_t before = launch_found();
-    CHECK(setenv("SLURM_RESTART_COUNT", "1", 1) == 0 && launch_found() != before);
+    uint64_t before = mark_of_launcher();
+    CHECK(setenv("SLURM_RESTART_COUNT", "1", 1) == 0 && mark_of_launcher() != before);
     test_hydra();
 }

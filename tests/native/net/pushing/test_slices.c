@@ -1,6 +1,5 @@
 /* Slices, pushed straight to a store: what is read back, what is refused, and what a disk that fails makes of them. */
 #include <math.h>
-#include <time.h>
 
 #include "../../check.h"
 #include "../../draw.h"
@@ -8,6 +7,7 @@
 #include "base/io.h"
 #include "launchers.h"
 #include "net/pushing/pusher.h"
+#include "store/dataset.h"
 
 char doing[256] = "";
 
@@ -63,20 +63,7 @@ static int failing_fdatasync(int fd) {
     return real.fdatasync(fd);
 }
 
-/* --- A clock that goes back --------------------------------------------------------------------------------------- */
-
-static time_t clock_is; /* 0: what it is */
 static int own_rank;
-
-time_t time(time_t *told) {
-    struct timespec now;
-    CHECK(clock_gettime(CLOCK_REALTIME, &now) == 0);
-    time_t second = clock_is != 0 ? clock_is : now.tv_sec;
-    if (told != NULL) {
-        *told = second;
-    }
-    return second;
-}
 
 /* --- Pushing and reading ------------------------------------------------------------------------------------------ */
 
@@ -155,13 +142,21 @@ static int64_t acknowledged(const bodhi_pusher *pusher) {
     return facts_of(pusher).acknowledged;
 }
 
-/* The slices of a rank of a launch, in the store. */
-static bodhi_dataset *open_slices(bodhi_store *store, int rank, const char *launch) {
-    char generation[64];
-    bodhi_dataset *dataset;
-    int size = snprintf(generation, sizeof generation, "slices of rank %d, %d atoms, launch %016llx\ng", rank, ATOMS,
-                        (unsigned long long)launch_named(launch));
-    CHECK(bodhi_dataset_open(store, "run [slices]", generation, (size_t)size, 0, &dataset) == BODHI_OK);
+/* The slices of a rank of a launch, in the store; NULL: there are none. */
+static bodhi_dataset *open_numbered(bodhi_store *store, int rank, const char *launch, int number) {
+    char generation[128];
+    bodhi_dataset *dataset = NULL;
+    int size = snprintf(generation, sizeof generation, "slices of rank %d, %d atoms, launch %010d, mark %016llx\ng",
+                        rank, ATOMS, number, (unsigned long long)mark_of_name(launch));
+    int status = bodhi_dataset_open(store, "run [slices]", generation, (size_t)size, 0, &dataset);
+    CHECK(status == BODHI_OK || status == BODHI_ERROR_NOT_FOUND);
+    return dataset;
+}
+
+/* Those of the launch's first rank, the first launch that pushes. */
+static bodhi_dataset *open_slices(bodhi_store *store, const char *launch) {
+    bodhi_dataset *dataset = open_numbered(store, 0, launch, 1);
+    CHECK(dataset != NULL);
     return dataset;
 }
 
@@ -199,7 +194,7 @@ static int64_t count_right(int64_t n, const char *launch) {
         numbers[i] = i;
     }
     CHECK(bodhi_open(home, 0, &store) == BODHI_OK);
-    bodhi_dataset *dataset = open_slices(store, 0, launch);
+    bodhi_dataset *dataset = open_slices(store, launch);
     bodhi_read_options options = {.fields = BODHI_POSITIONS | BODHI_VELOCITIES | BODHI_FORCES | BODHI_IDS};
     CHECK(bodhi_reader_open(dataset, numbers, n, &options, &reader) == BODHI_OK);
     for (int status; (status = bodhi_reader_next(reader, &frame)) != BODHI_END;) {
@@ -389,62 +384,92 @@ static void test_failed_sync(void) {
     end();
 }
 
-static char followed[256]; /* what would say so of rank 1 of the launch that was looked at last */
-
-/* The seconds, first and last, in which a launch's segments were begun, of all its ranks. */
-static void seconds_of(const char *launch, uint64_t *first, uint64_t *last) {
-    *first = UINT64_MAX;
-    *last = 0;
-    for (int rank = 0; rank < 2; rank++) {
-        bodhi_store *store;
-        bodhi_segment_facts facts[4];
-        int64_t n;
-        CHECK(bodhi_open(home, 0, &store) == BODHI_OK);
-        bodhi_dataset *dataset = open_slices(store, rank, launch);
-        CHECK(bodhi_dataset_segments(dataset, facts, 4, &n) == BODHI_OK && n >= 1 && n <= 4);
-        for (int64_t i = 0; i < n; i++) {
-            *first = facts[i].id >> 32 < *first ? facts[i].id >> 32 : *first;
-            *last = facts[i].id >> 32 > *last ? facts[i].id >> 32 : *last;
-        }
-        (void)snprintf(followed, sizeof followed, "%s/%s/x-followed", home, bodhi_dataset_directory(dataset));
-        bodhi_dataset_close(dataset);
-        bodhi_close(store);
-    }
+/* Whether a rank has slices of the launch under a number. */
+static bool is_numbered(int rank, const char *launch, int number) {
+    bodhi_store *store;
+    CHECK(bodhi_open(home, 0, &store) == BODHI_OK);
+    bodhi_dataset *dataset = open_numbered(store, rank, launch, number);
+    bool is = dataset != NULL;
+    bodhi_dataset_close(dataset);
+    bodhi_close(store);
+    return is;
 }
 
-/* A launch that begins when the clock has gone back, or in the same second, lies in later segments than the others that
- * the store has seen, its ranks beside each other; so does a start of a name that is known to be followed. */
-static void test_clock_goes_back(void) {
-    const struct {
-        const char *launch;
-        time_t at;
-    } starts[] = {{"1", 2000}, {"2", 1970}, {"3", 1971}, {"4", 1971}, {"5", 3000}};
-    uint64_t first;
-    uint64_t before = 0;
-    uint64_t last = 0;
-    begin("a clock that goes back");
-    for (size_t i = 0; i < LENGTH(starts); i++) {
-        for (own_rank = 0; own_rank < 2; own_rank++) {
-            clock_is = starts[i].at;
-            bodhi_pusher *pusher = open_pusher(false, starts[i].launch);
-            CHECK(push(pusher, 1) == BODHI_OK && bodhi_push_close(pusher) == BODHI_OK);
+static void push_as(int rank, const char *launch) {
+    own_rank = rank;
+    bodhi_pusher *pusher = open_pusher(false, launch);
+    CHECK(push(pusher, 1) == BODHI_OK && bodhi_push_close(pusher) == BODHI_OK);
+    own_rank = 0;
+}
+
+/* A later launch supersedes some slices of a rank. */
+static void supersede(int rank, const char *launch, int number) {
+    bodhi_store *store;
+    char path[256];
+    CHECK(bodhi_open(home, 0, &store) == BODHI_OK);
+    bodhi_dataset *dataset = open_numbered(store, rank, launch, number);
+    CHECK(dataset != NULL);
+    (void)snprintf(path, sizeof path, "%s/%s/x-superseded", home, bodhi_dataset_directory(dataset));
+    FILE *file = fopen(path, "we");
+    CHECK(file != NULL && fclose(file) == 0);
+    bodhi_dataset_close(dataset);
+    bodhi_close(store);
+}
+
+/* What may lie beside the slices, and is none. */
+static void add_strange_datasets(void) {
+    static const char *const generations[] = {"no line", "slices of rank 0, launch 9\n",
+                                              "slices of rank 0, lounge 0000000009, mark 0000000000000000\n"};
+    bodhi_store *store;
+    bodhi_dataset *dataset;
+    char path[256];
+    CHECK(bodhi_open(home, BODHI_CREATE, &store) == BODHI_OK);
+    for (size_t i = 0; i < LENGTH(generations); i++) {
+        CHECK(bodhi_dataset_open(store, "run [slices]", generations[i], strlen(generations[i]), BODHI_CREATE,
+                                 &dataset) == BODHI_OK);
+        (void)snprintf(path, sizeof path, "%s/%.16s-%016zx", home, bodhi_dataset_directory(dataset), i);
+        CHECK(mkdir(path, 0700) == 0);
+        bodhi_dataset_close(dataset);
+    }
+    (void)snprintf(path + strlen(path), sizeof path - strlen(path), "/meta");
+    FILE *file = fopen(path, "we");
+    CHECK(file != NULL && fputs("damaged", file) > 0 && fclose(file) == 0);
+    bodhi_close(store);
+}
+
+static void test_store_that_cannot_be_listed(void) {
+    char generation[] = "slices of rank 0, 3 atoms, launch 0000000000, mark 0000000000000000\n";
+    char path[] = "gone";
+    const bodhi_store gone = {.fd = -1, .path = path};
+    CHECK(store_number_launch(&gone, "run", generation, strlen(generation)) == BODHI_ERROR_SYSTEM);
+    CHECK(store_number_launch(&gone, "run", generation, 3) == BODHI_OK);
+}
+
+/* The ranks of a launch have one number, a later launch the next one; so has a start under the mark of a launch that is
+ * known to be superseded, by whatever rank's slices. */
+static void test_numbers(void) {
+    begin("numbers of launches");
+    add_strange_datasets();
+    push_as(0, "b");
+    push_as(0, "a");
+    push_as(1, "b");
+    push_as(1, "a");
+    for (int rank = 0; rank < 2; rank++) {
+        CHECK(is_numbered(rank, "b", 1) && !is_numbered(rank, "b", 2));
+        CHECK(is_numbered(rank, "a", 2) && !is_numbered(rank, "a", 1));
+    }
+    for (int rank = 0; rank < 2; rank++) {
+        int number = 2 + rank;
+        supersede(rank, "a", number);
+        push_as(0, "a");
+        push_as(1, "a");
+        for (int other = 0; other < 2; other++) {
+            CHECK(is_numbered(other, "a", number + 1) && !is_numbered(other, "a", number + 2));
         }
-        seconds_of(starts[i].launch, &first, &last);
-        CHECK(first == last && first > before);
-        before = last;
     }
-    CHECK(last == 3000);
-    own_rank = 1;
-    for (int round = 0; round < 2; round++) {
-        FILE *file = fopen(followed, "we");
-        CHECK(file != NULL && fprintf(file, "%016x 5 4000\n%016x 7 2003\n", 1, 2) > 0 && fclose(file) == 0);
-        clock_is = 1000;
-        bodhi_pusher *pusher = open_pusher(false, "5");
-        CHECK(push(pusher, 2 + round) == BODHI_OK && bodhi_push_close(pusher) == BODHI_OK);
-        seconds_of("5", &first, &last);
-        CHECK(last == 4000);
-    }
-    clock_is = own_rank = 0;
+    push_as(2, "b");
+    CHECK(is_numbered(2, "b", 1));
+    test_store_that_cannot_be_listed();
     end();
 }
 
@@ -456,7 +481,7 @@ static void test_launches(void) {
     (void)make_slice(0);
     bodhi_frame other = {.number = 0, .n_atoms = 10, .positions = rows[0]};
     CHECK(bodhi_push_slice(second, &other, ids) == BODHI_OK && bodhi_push_close(second) == BODHI_OK);
-    CHECK(count_right(1, "first") == 1);
+    CHECK(count_right(1, "first") == 1 && is_numbered(0, "second", 2));
     end();
 }
 
@@ -481,7 +506,7 @@ int main(int argc, char **argv) {
     test_batch_undone(true);
     test_teller_undone();
     test_failed_sync();
-    test_clock_goes_back();
+    test_numbers();
     test_launches();
     test_launchers();
     return 0;
