@@ -118,7 +118,7 @@ def observe(record: Any, name: str) -> ObservedRun:
 Terms = dict[str, float]
 
 
-class Reading(NamedTuple):
+class ReadCost(NamedTuple):
     """Seconds per frame in the run with the least waiting, bytes per frame, and the highest bytes a second of a run."""
 
     seconds: float
@@ -223,10 +223,10 @@ def _heaviest(run: ObservedRun) -> float:
     return float(loads(run.pair_bytes, run.ranks).max(initial=0.0))
 
 
-def _reading(records: Sequence[ObservedRun]) -> Reading:
+def _reading(records: Sequence[ObservedRun]) -> ReadCost:
     alone = min(records, key=lambda run: (run.reading / run.frames, run.ranks))
     rate = max(run.nbytes / max(1e-9, run.seconds["map"]) for run in records)
-    return Reading(alone.reading / alone.frames, alone.nbytes / alone.frames, rate)
+    return ReadCost(alone.reading / alone.frames, alone.nbytes / alone.frames, rate)
 
 
 def _rank_memory(run: ObservedRun) -> float:

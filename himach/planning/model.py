@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from himach.planning import closed_forms as forms
-from himach.planning.costs import MIXED, PHASES, Costs, Reading, evaluate
+from himach.planning.costs import MIXED, PHASES, Costs, ReadCost, evaluate
 from himach.planning.machine import Machine
 
 #: A run that reads from the origin, a run that reads from caches, and `himach stage`.
@@ -263,7 +263,7 @@ class _Model:
         costs, memory, disk = self.costs, self.machine.memory, self.machine.disk_read
         cached = costs.second  # measured, else from the disk's rate, else as in any run
         if not costs.from_cache and disk is not None:
-            cached = Reading(costs.stored / disk, costs.stored, disk)
+            cached = ReadCost(costs.stored / disk, costs.stored, disk)
         period = max(1e-12, costs.compute + cached.seconds)
         seconds = self.frames / forms.rank_rate(period, costs.cpu_part, self.per_node, self.cores) + self._tail(period)
         short = memory is not None and self.frames * costs.stored > memory / 2
@@ -282,7 +282,7 @@ class _Model:
         return 1 + spread * forms.most_of_normals(self.request.nodes, level)
 
     def _from_origin(
-        self, first: Reading, work: float, cpu_part: float, ranks: int, level: float
+        self, first: ReadCost, work: float, cpu_part: float, ranks: int, level: float
     ) -> tuple[float, dict[str, float]]:
         """Return the map phase of `ranks` that share the origin."""
         period, per_rank = max(1e-12, work + first.seconds), self.frames / self.per_node

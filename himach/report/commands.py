@@ -63,14 +63,14 @@ def bundle(folders: tuple[Path, ...], out: Path, title: str, author: str, licens
     In it are tables, figures, records, scripts with what they import, and files that parameters name, described as a
     Process Run Crate. Trajectories and topologies are not: it tells what they are by their content.
     """
-    from himach.report.bundle.archive import METADATA, Member, write_archive
+    from himach.report.bundle.archive import METADATA, Payload, write_archive
     from himach.report.bundle.crate import collect_contents, metadata
     from himach.report.files import check_out
     from himach.report.folder import read_folder
 
     contents = collect_contents([read_folder(folder) for folder in folders])
     check_out(out, [member.source for member in contents.members.values() if isinstance(member.source, Path)])
-    members = {**contents.members, METADATA: Member.from_source(metadata(contents, title, license, author))}
+    members = {**contents.members, METADATA: Payload.from_source(metadata(contents, title, license, author))}
     write_archive(out, members)
     click.echo(printable_lines(f"{len(members)} files are in {out}"))
     for path in contents.unrecorded:

@@ -228,7 +228,7 @@ SOUND, DOUBTFUL, BAD = VERDICTS = ("sound", "doubtful", "without interval")
 
 
 @dataclass(frozen=True)
-class Row:
+class ReportRow:
     """A row of verdicts: the cells of a curve, or the checks of a mean with its unit and its times."""
 
     title: str
@@ -256,12 +256,12 @@ def trust(folder: RunFolder) -> dict[str, Any]:
     return {"counts": counts, "means": means, "others": curves, "hidden": len(hidden), "hidden_counts": _counts(hidden)}
 
 
-def _counts(rows: Sequence[Row]) -> str:
+def _counts(rows: Sequence[ReportRow]) -> str:
     counts = Counter(row.verdict for row in rows)
     return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
 
 
-def _mean_rows(folder: RunFolder, name: str, by_user: bool) -> Iterator[Row]:
+def _mean_rows(folder: RunFolder, name: str, by_user: bool) -> Iterator[ReportRow]:
     """Yield a row for each column in time of a table; in an ensemble, for each member."""
     try:
         table, uncertainty = folder.table(name), folder.uncertainty(name)
@@ -280,12 +280,12 @@ def _mean_rows(folder: RunFolder, name: str, by_user: bool) -> Iterator[Row]:
                 first = int(np.searchsorted(times, -math.inf if start is None else start))
                 checks = assess_convergence(values, level, first)
             except UsageError as error:
-                yield Row(row_title, BAD, [(str(error), {})])
+                yield ReportRow(row_title, BAD, [(str(error), {})])
                 continue
             verdict = BAD if not checks.estimate.converged else DOUBTFUL if checks.doubts else SOUND
-            yield Row(row_title, verdict, checks.doubts, (), checks, column_unit(column, table), times)
+            yield ReportRow(row_title, verdict, checks.doubts, (), checks, column_unit(column, table), times)
     if len(columns) > MOST_COLUMNS:
-        yield Row(name, BAD, [("columns", {"n": len(columns) - MOST_COLUMNS})])
+        yield ReportRow(name, BAD, [("columns", {"n": len(columns) - MOST_COLUMNS})])
 
 
 def _numbers(table: Table) -> list[str]:
@@ -306,7 +306,7 @@ def _series(table: Table, column: str) -> Iterator[tuple[str, Any, Any]]:
         yield name, values[names == name], times[names == name]
 
 
-def _curve_rows(folder: RunFolder, name: str) -> Iterator[Row]:
+def _curve_rows(folder: RunFolder, name: str) -> Iterator[ReportRow]:
     """Yield a row for a table with limits beside its values."""
     record = folder.uncertainty(name)
     widths = {column: width for column, width in record["half_widths"].items() if column not in record["means"]}
@@ -325,10 +325,10 @@ def _curve_rows(folder: RunFolder, name: str) -> Iterator[Row]:
     texts = texts[:MOST_WIDTHS] + [f"without interval in places: {columns}"] * bool(lacking)
     effective = f"{n_eff:.0f}" if n_eff >= 100 else f"{n_eff:.3g}"
     cells = [", ".join(texts), f"{100 * record['level']:g} %", str(record["blocks"] or NONE), effective, reason]
-    yield Row(name, BAD if method.startswith("none") else DOUBTFUL if doubts else SOUND, doubts, cells)
+    yield ReportRow(name, BAD if method.startswith("none") else DOUBTFUL if doubts else SOUND, doubts, cells)
 
 
-def _group_rows(folder: RunFolder, name: str) -> Iterator[Row]:
+def _group_rows(folder: RunFolder, name: str) -> Iterator[ReportRow]:
     """Yield a row for the groups of an ensemble, with the number of independent simulations in each."""
     try:
         table = folder.table(name) if folder.members and name.endswith("_groups") else Table({})
@@ -343,4 +343,4 @@ def _group_rows(folder: RunFolder, name: str) -> Iterator[Row]:
     level = folder.record.get("confidence")
     cells = [counts, f"{100 * (level if isinstance(level, float) else LEVEL):g} %", NONE, NONE, method]
     doubts = [("members", {"enough": ENOUGH_MEMBERS, "groups": few_members})] if few_members else []
-    yield Row(name, DOUBTFUL if few_members else SOUND, doubts, cells)
+    yield ReportRow(name, DOUBTFUL if few_members else SOUND, doubts, cells)

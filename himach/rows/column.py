@@ -17,7 +17,7 @@ from himach.files import whole_file
 from himach.output.cells import BINS, Cells, LongCells
 from himach.output.table import Column, Table
 from himach.output.table_files import csv_pieces, csv_rows, encode_text, rows_text
-from himach.rows.spread import Bins, Counts, Moments, Spread, Summary
+from himach.rows.spread import Bins, ColumnSummary, Counts, Moments, Spread
 from himach.rows.stored import Stored
 
 #: Most bytes of a column read as one array.
@@ -69,7 +69,7 @@ class RowColumn(LongCells):
             raise UsageError(f"column {self._name!r}: after the run there are {BINS} bins; take these")
         return self._own().bins([self._name], count)[self._name]
 
-    def _summary(self) -> Summary:
+    def _summary(self) -> ColumnSummary:
         return self._own().summary[self._name] if self._stored is None else self._stored.summary
 
     def write_table(self, path: Path, header: Sequence[str], columns: Mapping[str, LongCells]) -> None:

@@ -43,7 +43,7 @@ class Bins:
 
 
 @dataclass(frozen=True)
-class Summary:
+class ColumnSummary:
     """First and last few cells, moments (for real numbers) and bins of a column."""
 
     ends: tuple[Cells, Cells]
@@ -95,14 +95,14 @@ class Spread:
         return columns
 
     @cached_property
-    def summary(self) -> dict[str, Summary]:
+    def summary(self) -> dict[str, ColumnSummary]:
         """Summary of each column."""
         names = list(self.layout)
         first = self.collect(names, 0, min(EDGE_CELLS, self.rows))
         last = self.collect(names, max(0, self.rows - EDGE_CELLS), self.rows)
         moments = self.moments([name for name, kind in self.layout.items() if kind is not None and kind.kind in "biuf"])
         bins = self.bins(names, BINS)
-        return {name: Summary((first[name], last[name]), moments.get(name), bins[name]) for name in names}
+        return {name: ColumnSummary((first[name], last[name]), moments.get(name), bins[name]) for name in names}
 
     def moments(self, names: Sequence[str]) -> dict[str, Moments]:
         """Return moments of columns of numbers, bitwise equal for any number of ranks."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from himach.errors import UsageError
 from himach.output.cells import EDGE_CELLS, Cells
-from himach.rows.spread import Counts, Summary
+from himach.rows.spread import ColumnSummary, Counts
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Stored:
     name: str
     dtype: np.dtype[Any] | None
     count: int
-    summary: Summary  # available without the file
+    summary: ColumnSummary  # available without the file
     written: tuple[Path, int, Counts] | None  # a CSV file, the number of this column, and the offsets of chunks
     rows: Counts | None  # int64 (chunks + 1,): the first row of each chunk
 

@@ -44,8 +44,10 @@ def _read_file(path: str) -> list[str]:
     try:
         with open(path, "rb") as file:
             content = tomllib.load(file)
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"-p @{path}: it cannot be read as TOML: {error}") from None
+    except OSError as error:
+        raise UsageError(f"-p @{path}: the file cannot be read ({error.strerror})") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"-p @{path}: the file is not TOML: {error}") from None
     tables = {name: value for name, value in content.items() if isinstance(value, dict)}
     rows = [("", {name: value for name, value in content.items() if name not in tables}), *tables.items()]
     texts = {f"{owner}{'.' if owner else ''}{name}": value for owner, row in rows for name, value in row.items()}

@@ -36,7 +36,7 @@ class DamagedError(HimachError):
 
 
 @dataclass(frozen=True)
-class Member:
+class Payload:
     """A file in a bundle: content or source file, SHA-256 (hex), and size in bytes."""
 
     source: bytes | Path
@@ -44,7 +44,7 @@ class Member:
     size: int
 
     @classmethod
-    def from_source(cls, source: bytes | Path) -> Member:
+    def from_source(cls, source: bytes | Path) -> Payload:
         """Make a member of content or a file; raises UsageError if the file cannot be read."""
         if isinstance(source, bytes):
             return cls(source, hashlib.sha256(source).hexdigest(), len(source))
@@ -55,7 +55,7 @@ class Member:
             raise UsageError(f"{source} cannot be read ({error.strerror})") from None
 
 
-def write_archive(path: str | os.PathLike[str], members: Mapping[str, Member]) -> None:
+def write_archive(path: str | os.PathLike[str], members: Mapping[str, Payload]) -> None:
     """Write members by name into a zip, whole or not at all; raises HimachError if it fails or a file has changed."""
     try:
         with whole_file(path) as file, zipfile.ZipFile(file, "w") as archive:
@@ -70,7 +70,7 @@ def write_archive(path: str | os.PathLike[str], members: Mapping[str, Member]) -
                     continue
                 with member.source.open("rb") as source, archive.open(info, "w") as target:
                     shutil.copyfileobj(source, target)
-                if Member.from_source(member.source) != member:
+                if Payload.from_source(member.source) != member:
                     raise HimachError(f"{member.source} has changed while it was bundled; bundle again when it rests")
     except OSError as error:
         raise HimachError(f"{path} cannot be written ({error.strerror})") from None

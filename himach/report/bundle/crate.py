@@ -21,7 +21,7 @@ from himach.errors import UsageError
 from himach.output.claim import RECORD
 from himach.output.names import unique_names
 from himach.output.text import count
-from himach.report.bundle.archive import METADATA, Member
+from himach.report.bundle.archive import METADATA, Payload
 from himach.report.files import methods_files
 from himach.report.folder import RunFolder, stages
 from himach.user_code import is_installed
@@ -46,7 +46,7 @@ class Contents:
     """Contents of a bundle without its metadata; `unrecorded` are files without a recorded digest."""
 
     runs: tuple[BundledRun, ...]
-    members: Mapping[str, Member]
+    members: Mapping[str, Payload]
     unrecorded: tuple[str, ...]
 
 
@@ -54,15 +54,15 @@ def collect_contents(folders: Sequence[RunFolder]) -> Contents:
     """Collect the contents of a bundle of runs."""
     for folder in folders:
         _check(folder)
-    members = {f"{METHODS}/{name}": Member.from_source(text.encode()) for name, text in methods_files(folders).items()}
+    members = {f"{METHODS}/{name}": Payload.from_source(text.encode()) for name, text in methods_files(folders).items()}
     unrecorded: dict[str, None] = {}
     runs: list[BundledRun] = []
     for folder, name in zip(folders, unique_names([folder.name for folder in folders]), strict=True):
         needed = _needed_files(folder.record)
         needs = {bundle_path(path): _unchanged_member(path, digest, folder) for path, digest in needed.items()}
         imported_files = [path for path in _imported_files(needed, folder.record["code_folders"]) if path not in needed]
-        needs |= {bundle_path(path): Member.from_source(Path(path)) for path in imported_files}
-        outputs = {f"{RUNS}/{name}/{file}": Member.from_source(path) for file, path in folder.all_files.items()}
+        needs |= {bundle_path(path): Payload.from_source(Path(path)) for path in imported_files}
+        outputs = {f"{RUNS}/{name}/{file}": Payload.from_source(path) for file, path in folder.all_files.items()}
         members |= needs | outputs
         unrecorded |= dict.fromkeys(imported_files)
         runs.append(BundledRun(f"{RUNS}/{name}", folder.record, tuple(outputs), tuple(needs)))
@@ -114,12 +114,12 @@ def _check(folder: RunFolder) -> None:
         raise UsageError(f"{where} lacks {missing}: himach run --rerun {where} --out {where} writes it anew")
 
 
-def _unchanged_member(path: str, digest: str, folder: RunFolder) -> Member:
+def _unchanged_member(path: str, digest: str, folder: RunFolder) -> Payload:
     """Return a member for a file that a run depended on; raises UsageError if it has changed since."""
     advice = f"put it back as it was, or run again (himach run --rerun {folder.path} --out {folder.path})"
     if not os.path.isfile(path):
         raise UsageError(f"{folder.path}: the run read {path}, which is not there any more; {advice}")
-    member = Member.from_source(Path(path))
+    member = Payload.from_source(Path(path))
     if member.digest != digest:
         raise UsageError(f"{folder.path}: {path} has changed since the run; {advice}")
     return member
@@ -270,7 +270,7 @@ def _parameters(run: BundledRun) -> Iterator[Entity]:
                 yield _entity(identifier, "PropertyValue", name=f"{stage['name']}.{name}", value=json_value)
 
 
-def _file(name: str, member: Member) -> Entity:
+def _file(name: str, member: Payload) -> Entity:
     path = PurePosixPath(name)
     entity = _entity(
         quote(name),

@@ -18,7 +18,7 @@ import himach
 from himach.errors import HimachError, UsageError
 from himach.examples import load
 from himach.report.bundle import archive
-from himach.report.bundle.archive import METADATA, DamagedError, Member, extract, write_archive
+from himach.report.bundle.archive import METADATA, DamagedError, Payload, extract, write_archive
 from himach.report.bundle.crate import collect_contents, metadata
 from himach.report.bundle.data import Inputs
 from himach.report.bundle.verify import verify
@@ -33,7 +33,7 @@ def good(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("good")
     himach.run(load("rmsd")(selection="name CA"), DCD, PSF, stop=3, out=folder / "out", cache="off")
     contents = collect_contents([read_folder(folder / "out")])
-    write_archive(folder / "good.zip", {**contents.members, METADATA: Member.from_source(metadata(contents))})
+    write_archive(folder / "good.zip", {**contents.members, METADATA: Payload.from_source(metadata(contents))})
     return folder / "good.zip"
 
 

@@ -18,7 +18,7 @@ from support.commands import himach
 
 import himach as package
 from himach.errors import UsageError
-from himach.report.bundle.archive import METADATA, Member, extract, write_archive
+from himach.report.bundle.archive import METADATA, Payload, extract, write_archive
 from himach.report.bundle.crate import collect_contents, metadata
 from himach.report.bundle.data import Inputs
 from himach.report.bundle.verify import verify
@@ -191,7 +191,7 @@ def plain(made, tmp_path_factory) -> Path:
 
 def bundled(folder: Path, file: Path) -> Path:
     contents = collect_contents([read_folder(folder)])
-    write_archive(file, {**contents.members, METADATA: Member.from_source(metadata(contents))})
+    write_archive(file, {**contents.members, METADATA: Payload.from_source(metadata(contents))})
     return file
 
 
@@ -385,9 +385,9 @@ def test_a_script_that_needs_what_is_not_there_is_told(made, tmp_path):
     out = tmp_path / "runs" / "mixed"
     contents = collect_contents([read_folder(_at_home(made, out, tmp_path))])
     script = next(name for name in contents.members if name.endswith("mine.py"))
-    members = {**contents.members, script: Member.from_source(b"import not_installed_anywhere\n")}
+    members = {**contents.members, script: Payload.from_source(b"import not_installed_anywhere\n")}
     broken = type(contents)(contents.runs, members, ())
-    write_archive(tmp_path / "b.zip", {**members, METADATA: Member.from_source(metadata(broken))})
+    write_archive(tmp_path / "b.zip", {**members, METADATA: Payload.from_source(metadata(broken))})
     data = Inputs([made / "data" / "one.xtc", made / "data" / "two.xtc"], [made / "data" / "top.psf"])
     equal, lines = lines_of(tmp_path / "b.zip", data)
     assert not equal
