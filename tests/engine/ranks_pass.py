@@ -7,6 +7,7 @@ import pytest
 
 import himach
 from himach.engine import run_pass
+from himach.engine.merging import bitmaps
 from himach.ranks.communicator import alone
 from himach.ranks.mpi import connect
 from himach.ranks.process_exit import promised_rank, promised_ranks, under_launcher
@@ -56,7 +57,9 @@ def sizes(request):
         if request.param == "spilled":
             # Of several ranks, which meet in each wave, fewer waves.
             patch.setattr(twin, "MEMORY", 1 << (14 if comm.size == 1 else 16))
+        bitmaps.use_portable(request.param == "small")
         yield request.param
+        bitmaps.use_portable(False)
 
 
 def test_all_ranks_are_here():

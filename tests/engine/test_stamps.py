@@ -5,10 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from himach.engine import stamps as engine_stamps
-from himach.engine.pairs.block import objects
-from himach.engine.pairs.keys import encode
-from himach.engine.stamps import Frames, FrameTable, Stamps
+from himach.engine.stamps import FrameTable, Stamps
 
 N = 3000
 STEPS = {
@@ -64,32 +61,6 @@ def test_every_bit_comes_back(steps, times, boxed):
     same(stamps.table(), table)
 
 
-@pytest.mark.parametrize("rows", [1, 7, 1 << 16])
-@pytest.mark.parametrize("boxed", ["none", "few", "many"])
-@pytest.mark.parametrize("sourced", [False, True])
-def test_rows_that_were_added_one_by_one(monkeypatch, rows, boxed, sourced):
-    monkeypatch.setattr(engine_stamps, "RANGE_ROWS", rows)
-    n = 200
-    steps, box = STEPS["tasks"][:n], boxes(boxed, n)
-    keys = [encode(("key", int(step) % 7, "x" * (int(step) % 5))) for step in steps] if sourced else [None] * n
-    table = FrameTable(steps, TIMES["nearly a line"](steps), box, objects(keys) if sourced else None)
-    stamps = Stamps()
-    for i in range(n):
-        absent = box is None or np.isnan(box[i, 0])
-        row = stamps.add(int(steps[i]), float(table.times[i]), None if absent else box[i], keys[i])
-        assert row == i and len(stamps) == i + 1
-        if i == 120:
-            stamps.seal()
-    assert stamps.boxed == (boxed != "none")
-    same(stamps.table(), table)
-    same(stamps.table(33, 101), table.chosen(np.arange(33, 101)))
-    rows = np.flatnonzero(np.random.default_rng(4).random(n) < 0.2)
-    same(stamps.chosen(rows), table.chosen(rows))
-    stamps.append(table)
-    same(stamps.table(n), table)
-    assert len(stamps.table(n, n)) == 0
-
-
 @pytest.mark.parametrize("times", ["a line", "single precision"])
 def test_usual_frames_take_less_than_three_bytes_each(times):
     n, task = 400_000, 512
@@ -105,26 +76,3 @@ def test_usual_frames_take_less_than_three_bytes_each(times):
     finally:
         tracemalloc.stop()
     assert taken < 3 * len(stamps)
-
-
-@pytest.mark.parametrize("forward", [True, False])
-def test_frames_of_ranks_in_one_order(forward):
-    rng = np.random.default_rng(6)
-    steps = rng.permutation(90)
-    tables = [FrameTable(part, part * 0.5, None) for part in np.split(steps, [10, 10, 60])]
-    frames = Frames.joined(tables, forward)
-    assert frames.table.steps.tolist() == (list(range(90)) if forward else list(range(90))[::-1])
-    for table, places in zip(tables, frames.places, strict=True):
-        assert (frames.table.steps[places] == table.steps).all()
-        assert (frames.table.times[places] == table.times).all()
-
-
-def test_frames_of_a_step_are_in_the_order_of_their_sources():
-    rng = np.random.default_rng(5)
-    parts = [rng.integers(-3, 3, int(rng.integers(4))).tolist() for _ in range(90)]
-    keys = [encode(("x" * int(rng.integers(60)), *subset)) for subset in parts]
-    steps = rng.integers(0, 3, len(keys))
-    table = FrameTable(steps, steps * 0.5, None, objects(keys))
-    frames = Frames.joined([table.chosen(slice(40)), table.chosen(slice(40, None))], forward=True)
-    expected = sorted(range(len(keys)), key=lambda row: (steps[row], keys[row]))
-    assert np.argsort(np.concatenate(frames.places)).tolist() == expected

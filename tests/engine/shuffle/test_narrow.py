@@ -1,4 +1,4 @@
-"""Blocks in other numbers of shards against their rows as plain Python values, and the rows that are used."""
+"""Blocks in other numbers of shards against their rows as plain Python values."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,6 @@ from himach.engine.pairs.keys import ENCODED, encode
 from himach.engine.shuffle.runs import Memory, Runs
 from himach.engine.shuffle.spill import Scratch
 from himach.engine.shuffle.stack import MergedBlocks
-from himach.engine.shuffle.used import UsedRows
 
 
 @pytest.mark.parametrize("width", [0, 2, ENCODED])
@@ -35,19 +34,3 @@ def test_blocks_in_other_numbers_of_shards(width, tmp_path):
         result, expected = runs.part(start, stop), many.part(start, stop)
         assert listed(result[0] if result else many.part(0, 0)) == listed(expected)
         assert not result or (result[0].bounds == expected.bounds).all()
-
-
-@pytest.mark.parametrize("n", [1, 63, 64, 65, 1000])
-def test_used_rows(n):
-    rng = np.random.default_rng(n)
-    used, marked = UsedRows(n), set()
-    for span in (1, 3, 64, 512):
-        at = rng.integers(0, n, 3).astype(np.uint32)
-        used.mark(at, span)
-        marked |= {row for first in at.tolist() for row in range(first, min(n, first + span))}
-    at = rng.integers(0, n, 2).astype(np.uint32)
-    used.mark_intervals(at, np.array([1, n], dtype=np.uint32) - np.minimum(at, np.array([0, n], dtype=np.uint32)))
-    marked |= {int(at[0])} | set(range(int(at[1]), n))
-    result = used.close().tolist()
-    assert result == sorted(marked)
-    assert used.renumber(np.array(result, dtype=np.uint32)).tolist() == list(range(len(result)))
