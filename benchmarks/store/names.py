@@ -20,7 +20,8 @@ from statistics import median
 
 import click
 
-from himach.io.server.admission import AdmissionListener, make_key, read_key
+from himach.io.server.admission import make_key, read_key
+from himach.io.server.admission_listener import AdmissionListener
 from himach.io.server.survey import encode_peers
 from himach.io.store import bodhi
 from himach.io.store.store import Store

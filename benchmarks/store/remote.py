@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.io.frame_source import ReadOptions
-from himach.io.server.admission import AdmissionListener, make_key, read_key
+from himach.io.server.admission import make_key, read_key
+from himach.io.server.admission_listener import AdmissionListener
 from himach.io.server.client import Client
 from himach.io.server.survey import Server
 from himach.io.store import bodhi

@@ -149,6 +149,10 @@ unsigned char *wire_take_body(wire_parser *parser) {
     return body;
 }
 
+bool wire_waits(const wire_parser *parser) {
+    return parser->n_header == WIRE_HEADER && parser->body == NULL && !parser->complete;
+}
+
 bool wire_amid(const wire_parser *parser) {
     return !parser->complete && parser->n_header > 0;
 }

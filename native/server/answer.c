@@ -167,6 +167,7 @@ static bool answer_read(bodhi_server *server, connection *c) {
 /* --- Control ----------------------------------------------------------------------------------------------------- */
 
 static bool answer_status(bodhi_server *server, connection *c) {
+    const char *peers = server->options.peers;
     server->counters[COUNT_CONNECTIONS] = server->counters[COUNT_WAITING] = 0;
     for (int i = 0; i < server->n_slots; i++) {
         bool open = server->connections[i].fd >= 0;
@@ -175,7 +176,7 @@ static bool answer_status(bodhi_server *server, connection *c) {
     }
     output_add(c, server->counters, sizeof server->counters);
     output_add(c, server->store->identity, sizeof server->store->identity);
-    output_add(c, server->peers, server->peers == NULL ? 0 : strlen(server->peers));
+    output_add(c, peers, peers == NULL ? 0 : strnlen(peers, WIRE_MAX_PEERS));
     return output_end(c, c->in.verb, N_COUNTERS);
 }
 

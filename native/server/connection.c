@@ -29,41 +29,40 @@ static bool pushes(const connection *c) {
     return (c->flags & WIRE_PUSHES) != 0;
 }
 
-/* The memory that a connection shares with others: frames that wait for the disk leave a quarter to who reads. */
-static size_t share_of(const bodhi_server *server, const connection *c) {
-    size_t all = (size_t)server->options.memory;
-    return c == NULL || pushes(c) ? all / 4 * 3 : all;
+/* Pushers have three quarters of the memory, for what comes and waits to be written; the others have one. */
+static size_t share_of(const bodhi_server *server, bool pusher) {
+    return (size_t)server->options.memory / 4 * (pusher ? 3 : 1);
 }
 
-static size_t memory_of(const bodhi_server *server) {
-    return server->memory + atomic_load(&server->backlog);
+static size_t memory_of(const bodhi_server *server, bool pusher) {
+    return server->memory[pusher] + (pusher ? atomic_load(&server->backlog) : 0);
 }
 
-/* Whether more than its share is taken; NULL: a pusher's. */
-static bool is_crowded(const bodhi_server *server, const connection *c) {
-    return memory_of(server) >= share_of(server, c);
+static bool is_crowded(const bodhi_server *server, bool pusher) {
+    return memory_of(server, pusher) >= share_of(server, pusher);
 }
 
 bool connections_wait(const bodhi_server *server) {
-    return server->n_stalled > 0 || is_crowded(server, NULL);
+    return server->stalled || is_crowded(server, false) || is_crowded(server, true);
 }
 
 static void count_memory(bodhi_server *server, connection *c) {
-    size_t now = (c->in.body == NULL ? 0 : c->in.size) + c->out.capacity;
-    server->memory += now - c->memory;
-    c->memory = now;
+    server->memory[c->counts_as_pusher] -= c->memory;
+    c->counts_as_pusher = pushes(c);
+    c->memory = (c->in.body == NULL ? 0 : c->in.size) + c->out.capacity;
+    server->memory[c->counts_as_pusher] += c->memory;
 }
 
 /* Whether there is memory for the body of a header. One that is larger than its share comes alone. */
 static bool has_room(const bodhi_server *server, const connection *c) {
-    size_t others = memory_of(server) - c->memory;
-    size_t share = share_of(server, c);
+    size_t others = memory_of(server, c->counts_as_pusher) - c->memory;
+    size_t share = share_of(server, c->counts_as_pusher);
     return others + c->in.size <= share || (c->in.size > share && others <= share / 2);
 }
 
-static void set_stalled(bodhi_server *server, connection *c, bool stalled) {
-    server->n_stalled += (int)stalled - (int)c->stalled;
-    c->stalled = stalled;
+/* Whether its body waits for memory. */
+static bool is_stalled(const connection *c) {
+    return !c->ending && wire_waits(&c->in);
 }
 
 /* --- Output ------------------------------------------------------------------------------------------------------ */
@@ -167,14 +166,13 @@ void connection_drop(bodhi_server *server, connection *c) {
     wire_free(&c->in);
     wire_empty(&c->out);
     count_memory(server, c);
-    set_stalled(server, c, false);
     server->on_drop(server, c);
 }
 
 /* Whether somebody else has to do something before more of it is read: the disk, or who has the memory. */
 static bool is_held_up(const bodhi_server *server, const connection *c) {
-    bool crowded = !c->reserved && !wire_amid(&c->in) && is_crowded(server, c);
-    return c->stalled || crowded || c->turn == TURN_WAITING;
+    bool crowded = !c->reserved && !wire_amid(&c->in) && is_crowded(server, pushes(c));
+    return is_stalled(c) || crowded || c->turn == TURN_WAITING;
 }
 
 /* Whether it is read: not if others have to do something first, or it has to take its answers. */
@@ -185,7 +183,7 @@ static bool listens(const bodhi_server *server, const connection *c) {
 
 /* Whether it holds memory and neither takes its answer nor gives the rest of its body. */
 static bool clogs(const bodhi_server *server, const connection *c, int64_t now) {
-    bool gives_nothing = c->memory > 0 && wire_amid(&c->in) && !c->stalled && listens(server, c);
+    bool gives_nothing = c->memory > 0 && wire_amid(&c->in) && listens(server, c);
     return (c->out.n > 0 || gives_nothing) && now >= c->moved + CLOGGED_MS;
 }
 
@@ -201,7 +199,8 @@ static void ask_events(const bodhi_server *server, connection *c) {
     }
 }
 
-void connection_update(bodhi_server *server, connection *c) {
+/* Send what waits; close what has ended; ask epoll for what is waited for. */
+static void update(bodhi_server *server, connection *c) {
     if (!connection_send(c)) {
         connection_drop(server, c);
         return;
@@ -381,8 +380,7 @@ static bool parsed(bodhi_server *server, connection *c, enum wire_result result)
 
 /* A header has come: take memory for the body, or wait for some. */
 static bool begin_body(bodhi_server *server, connection *c) {
-    set_stalled(server, c, !has_room(server, c));
-    if (c->stalled) {
+    if (!has_room(server, c)) {
         return true;
     }
     bool goes_on = parsed(server, c, wire_begin(&c->in));
@@ -400,10 +398,6 @@ static bool received(bodhi_server *server, connection *c, size_t n) {
         return server->on_header(server, c) && begin_body(server, c);
     }
     return parsed(server, c, result);
-}
-
-void connection_resume(bodhi_server *server, connection *c) {
-    c->ending = !begin_body(server, c) || c->ending;
 }
 
 /* Read what is there, within bounds, and answer it. False: the other side has gone. */
@@ -447,6 +441,20 @@ void connection_event(bodhi_server *server, connection *c, uint32_t events) {
     if (!alive || ((events & (EPOLLERR | EPOLLHUP)) != 0 && (c->ending || c->turn == TURN_WAITING))) {
         connection_drop(server, c);
     } else {
-        connection_update(server, c);
+        update(server, c);
+    }
+}
+
+void connections_update(bodhi_server *server) {
+    server->stalled = false;
+    for (int i = 0; i < server->n_slots; i++) {
+        connection *c = &server->connections[i];
+        if (c->fd >= 0 && is_stalled(c)) {
+            c->ending = !begin_body(server, c);
+            server->stalled = server->stalled || is_stalled(c);
+        }
+        if (c->fd >= 0 && (c->out.n > 0 || c->events == 0 || c->ending)) {
+            update(server, c);
+        }
     }
 }

@@ -16,14 +16,12 @@ void connection_refuse(bodhi_server *server, int fd, const uint8_t *session, int
 /* epoll has told of a connection. */
 void connection_event(bodhi_server *server, connection *c, uint32_t events);
 
-/* Send what waits; close what has ended; ask epoll for what is waited for. */
-void connection_update(bodhi_server *server, connection *c);
+/* Acknowledgements and turns have put output into other connections than the one that was heard: send what waits. Go on
+ * with bodies that waited for memory, if there is some now. */
+void connections_update(bodhi_server *server);
 
 /* False: the connection is broken. */
 bool connection_send(connection *c);
-
-/* Go on with a body that waited for memory, if there is some now. */
-void connection_resume(bodhi_server *server, connection *c);
 
 /* Whether some connection waits for memory. */
 bool connections_wait(const bodhi_server *server);

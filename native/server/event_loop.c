@@ -35,7 +35,7 @@ static unsigned rights_of(const bodhi_server *server, uid_t user) {
         return RIGHT_PUSH | RIGHT_READ | RIGHT_STOP;
     }
     for (int64_t i = 0; i < server->options.n_allowed; i++) {
-        if (server->allowed[i] == user) {
+        if (server->options.allowed[i] == user) {
             return RIGHT_READ;
         }
     }
@@ -140,19 +140,6 @@ static void tick(bodhi_server *server) {
     }
 }
 
-/* Acknowledgements and turns put output into other connections than the one that was heard. */
-static void update_all(bodhi_server *server) {
-    for (int i = 0; i < server->n_slots; i++) {
-        connection *c = &server->connections[i];
-        if (c->fd >= 0 && c->stalled) {
-            connection_resume(server, c);
-        }
-        if (c->fd >= 0 && (c->out.n > 0 || c->events == 0 || c->ending)) {
-            connection_update(server, c);
-        }
-    }
-}
-
 /* Empty a pipe; true if there was something in it. */
 static bool drain(const int ends[2]) {
     char bytes[64];
@@ -197,7 +184,7 @@ int bodhi_server_run(bodhi_server *server) {
             tick(server);
             next_tick = now_ms() + TICK_MS;
         }
-        update_all(server);
+        connections_update(server);
         if (drain(server->wake)) {
             return BODHI_OK;
         }
@@ -232,14 +219,9 @@ static void choose_defaults(bodhi_serve_options *o) {
 }
 
 static int make_server(bodhi_server *server, const char *directory) {
-    size_t users = (size_t)server->options.n_allowed;
     server->connections = calloc((size_t)server->options.max_connections + RESERVED, sizeof *server->connections);
-    server->allowed = malloc((users + 1) * sizeof *server->allowed);
-    if (server->connections == NULL || server->allowed == NULL) {
+    if (server->connections == NULL) {
         return bodhi_fail_memory();
-    }
-    if (users > 0) {
-        memcpy(server->allowed, server->options.allowed, users * sizeof *server->allowed);
     }
     while (server->n_slots < RESERVED) {
         server->connections[server->n_slots++].fd = -1;
@@ -253,8 +235,6 @@ static int make_server(bodhi_server *server, const char *directory) {
         bodhi_store_set_quota(server->store, server->options.quota);
         status = bodhi_open(directory, BODHI_READ_ONLY, &server->looked_at);
     }
-    server->peers = server->options.peers == NULL ? NULL : strndup(server->options.peers, WIRE_MAX_PEERS - 16);
-    server->options.peers = NULL;
     if (status == BODHI_OK && !open_descriptors(server)) {
         status = bodhi_fail_system(errno, "epoll", directory);
     }
@@ -305,10 +285,6 @@ static void finish_ingest(bodhi_server *server) {
         }
     }
     answer_done(server);
-    for (open_dataset *d = server->datasets; d != NULL; d = d->next) {
-        ingest_free(d->ingest);
-        d->ingest = NULL;
-    }
 }
 
 /* Send what goes out at once, then close. */
@@ -344,8 +320,6 @@ void bodhi_server_close(bodhi_server *server) {
     close_descriptors(server);
     bodhi_close(server->looked_at);
     bodhi_close(server->store);
-    free(server->peers);
     free(server->connections);
-    free(server->allowed);
     free(server);
 }

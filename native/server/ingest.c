@@ -259,6 +259,7 @@ ingest *ingest_start(bodhi_dataset *dataset, int wake, atomic_size_t *backlog) {
     pthread_mutex_init(&in->mutex, NULL);
     pthread_cond_init(&in->given, NULL);
     if (!thread_start(&in->thread, work, in)) {
+        in->ending = true;
         ingest_free(in);
         return NULL;
     }
@@ -314,20 +315,21 @@ void task_free(task *t) {
 
 void ingest_finish(ingest *in) {
     pthread_mutex_lock(&in->mutex);
-    bool finished = in->ending; /* by a server that ends, before it closes datasets that are idle */
+    bool finished = in->ending;
     in->ending = true;
     pthread_cond_signal(&in->given);
     pthread_mutex_unlock(&in->mutex);
-    if (finished) {
-        return;
+    if (!finished) {
+        (void)pthread_join(in->thread, NULL);
     }
-    (void)pthread_join(in->thread, NULL);
 }
 
 void ingest_free(ingest *in) {
     if (in == NULL) {
         return;
     }
+    ingest_finish(in);
+    free_all(in->todo.first);
     free_all(in->batch.first);
     free_all(in->done.first);
     pthread_cond_destroy(&in->given);

@@ -43,10 +43,10 @@ task *ingest_take_done(ingest *in);
 
 void task_free(task *t);
 
-/* Carry out what is left, then end the thread; what comes back can still be taken. Once more: nothing. */
+/* Carry out what is left, then end the thread; what comes back can still be taken. What is given then is forgotten. */
 void ingest_finish(ingest *in);
 
-/* After ingest_finish(). NULL is allowed. */
+/* Finish, and free. NULL is allowed. */
 void ingest_free(ingest *in);
 
 #endif

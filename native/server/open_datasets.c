@@ -13,10 +13,7 @@ enum { MAX_IDLE = 8 }; /* datasets that stay open without a user: opening one wi
 /* --- Opening ----------------------------------------------------------------------------------------------------- */
 
 static void close_dataset(open_dataset *d) {
-    if (d->ingest != NULL) {
-        ingest_finish(d->ingest);
-        ingest_free(d->ingest);
-    }
+    ingest_free(d->ingest);
     bodhi_dataset_close(d->dataset);
     free(d);
 }

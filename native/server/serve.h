@@ -9,7 +9,7 @@ typedef struct bodhi_server bodhi_server;
 
 typedef struct bodhi_serve_options {
     int listener;            /* a listening Unix socket, or -1; the server does not close it */
-    const uint32_t *allowed; /* other users who may read */
+    const uint32_t *allowed; /* other users who may read; the caller's until the server is closed */
     int64_t n_allowed;
     int32_t serialize_reads; /* 1: reads get their places one at a time, in the order of the segments */
     int32_t max_connections; /* 0: 4096; besides, a few are kept for the owner's STATUS and STOP */
@@ -19,7 +19,7 @@ typedef struct bodhi_serve_options {
     int32_t batch_ms;        /* after which pushed frames are acknowledged unasked; 0: 1000 */
     int64_t quota;           /* bytes that the store may hold; 0: no limit */
     int64_t memory;          /* bytes for messages that come, wait or go; 0: 512 MiB */
-    const char *peers;       /* what STATUS tells behind the identity, at most WIRE_MAX_PEERS - 16 bytes; or NULL */
+    const char *peers;       /* what STATUS tells behind the identity, of WIRE_MAX_PEERS bytes at most; as `allowed` */
 } bodhi_serve_options;
 
 /* Open the store (made if it is not there) and what the loop needs. Errors: as bodhi_open. */

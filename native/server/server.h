@@ -43,12 +43,12 @@ typedef struct {
     uint32_t serial;
     unsigned rights;
     caller from;
-    bool reserved;  /* beside the connections that there may be, for the owner's STATUS and STOP alone */
-    bool silent;    /* no whole header has come */
-    bool stalled;   /* its body waits for memory */
-    int64_t begun;  /* ms: when it came, or a message began or ended, or our side was shut */
-    int64_t moved;  /* ms: when bytes last came or went, or output began to wait */
-    size_t memory;  /* bytes, as they are counted in the server's */
+    bool reserved; /* beside the connections that there may be, for the owner's STATUS and STOP alone */
+    bool silent;   /* no whole header has come */
+    int64_t begun; /* ms: when it came, or a message began or ended, or our side was shut */
+    int64_t moved; /* ms: when bytes last came or went, or output began to wait */
+    size_t memory; /* bytes, as they are counted in the server's */
+    bool counts_as_pusher;
     wire_parser in; /* without a MAC: a client of this machine */
     wire_output out;
     size_t out_sent;                    /* bytes of it */
@@ -75,17 +75,15 @@ struct bodhi_server {
     bool (*on_header)(bodhi_server *server, connection *c); /* false: the connection is of no more use */
     bool (*on_message)(bodhi_server *server, connection *c);
     void (*on_drop)(bodhi_server *server, connection *c);
-    uint32_t *allowed;
     bodhi_store *store;
     bodhi_store *looked_at; /* the same, for looking at datasets that are not used thereby */
-    char *peers;            /* as STATUS tells them; NULL: nothing was told */
     int epoll, wake[2], admitted[2], ingested[2];
     bool accept_paused; /* no descriptor was left to accept a connection with; tried again at the next tick */
     connection *connections;
     int n_slots;           /* as many as were ever taken, the reserved ones first */
-    size_t memory;         /* bytes of all connections */
+    size_t memory[2];      /* bytes of connections: of readers, of pushers */
     atomic_size_t backlog; /* bytes that wait to be written */
-    int n_stalled;         /* connections whose bodies wait for memory */
+    bool stalled;          /* some bodies wait for memory */
     open_dataset *datasets;
     int n_reading; /* connections whose turn it is */
     int64_t reading_deadline;

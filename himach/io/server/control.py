@@ -20,7 +20,6 @@ import socket
 import stat
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -29,7 +28,8 @@ from types import FrameType, TracebackType
 from typing import Any, cast
 
 from himach.errors import UsageError
-from himach.io.server.admission import AdmissionListener, default_key_file, make_key, read_key
+from himach.io.server.admission import default_key_file, make_key, read_key
+from himach.io.server.admission_listener import AdmissionListener
 from himach.io.server.client import DIRECTORY, WHOLE_FILE, find, is_locked, set_modes
 from himach.io.server.survey import encode_peers, job_nodes, read_peers
 from himach.io.store import bodhi
@@ -41,8 +41,9 @@ from himach.ranks.communicator import node_name
 SOCKET_BYTES = 107
 SECONDS_TO_START = 60.0
 SECONDS_TO_STOP = 60.0
-WATCH_SECONDS = 1.0  # between checks that the store exists
+CHECK_SECONDS = 1.0  # between checks that the store exists
 BACKLOG = 128
+MAX_CONNECTIONS = 4096
 SPARE_DESCRIPTORS = 256  # besides those of connections
 OPTIONS = {"key_file": "--key", "allow_users": "--allow-user"}  # of the command, if names differ
 
@@ -138,19 +139,11 @@ def _listen_remotely(address: str) -> socket.socket:
     host, port = parse_address(address)
     failure: OSError | None = None
     try:
-        for family, kind, _, _, name in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        for family, _, _, _, name in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
             try:
-                listener = socket.socket(family, kind)
-            except OSError as error:  # this machine lacks the address family
-                failure = error
-                continue
-            try:
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                listener.bind(name)
-                listener.listen(BACKLOG)
-                return listener
-            except OSError as error:
-                listener.close()
+                return socket.create_server(name[:2], family=family, backlog=BACKLOG, dualstack_ipv6=dual)
+            except OSError as error:  # among others, this machine lacks the address family
                 failure = error
     except OSError as error:  # unknown host name
         failure = error
@@ -189,25 +182,26 @@ def serve(
     listen: str | None = None,
     key_file: Path | None = None,
     allow_users: Sequence[str] = (),
-    serialize_reads: bool = False,
     quota: str | None = None,
     peers: Path | None = None,
-    connections: int = 4096,
     ready: int | None = None,
     **limits: int,
 ) -> None:
-    """Serve a store until SIGTERM, SIGINT or `stop`; only in the main thread."""
+    """Serve a store until SIGTERM, SIGINT or `stop`; only in the main thread.
+
+    `limits` are those of `bodhi.ServerHandle`, and ``connections``.
+    """
     place = open_store(store).path.absolute()
     users = [_user_id(user) for user in allow_users]
     limits["quota"] = chosen_quota(place, quota)
-    limits["max_connections"] = _raise_descriptor_limit(connections)
+    limits["max_connections"] = _raise_descriptor_limit(limits.pop("connections", MAX_CONNECTIONS))
     encoded = encode_peers(node_name(), _peer_addresses(peers, listen))
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(_Signals())
         lock, notes = _lock_store(place, bool(users), stack)
         local = stack.enter_context(_listen_locally(place / DIRECTORY / "socket", bool(users)))
         stack.callback(lock.call_if_exists, partial((place / DIRECTORY / "socket").unlink, missing_ok=True))
-        server = bodhi.ServerHandle(os.fsencode(place), local.fileno(), users, serialize_reads, peers=encoded, **limits)
+        server = bodhi.ServerHandle(os.fsencode(place), local.fileno(), users, peers=encoded, **limits)
         stack.callback(server.close)
         facts = _server_facts(place)
         if listen is not None:
@@ -279,16 +273,19 @@ def _admit_clients(server: bodhi.ServerHandle, listen: str, key_file: Path, fact
 
 
 class _Signals:
-    """Context in which SIGTERM and SIGINT end the server and nothing else."""
+    """Context in which SIGTERM and SIGINT end the server and nothing else; SIGALRM wakes it now and then."""
 
     def __init__(self) -> None:
         self.name = ""  # of the received signal
 
     def __enter__(self) -> _Signals:
         self._old_handlers = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        self._old_handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, lambda number, frame: None)
+        signal.setitimer(signal.ITIMER_REAL, CHECK_SECONDS, CHECK_SECONDS)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in self._old_handlers.items():
             signal.signal(number, handler)
 
@@ -299,23 +296,11 @@ class _Signals:
 def _run(server: bodhi.ServerHandle, signals: _Signals, lock: _Lock) -> None:
     """Run the loop; a signal wakes it through the descriptor that Python's C handler writes to."""
     old_fd = signal.set_wakeup_fd(server.wake, warn_on_full_buffer=False)
-    stopped = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(server, lock, stopped), name="himach-watch")
-    watcher.start()
     try:
         while not signals.name and lock.exists() and server.run():
             pass
     finally:
-        stopped.set()
-        watcher.join()
         signal.set_wakeup_fd(old_fd)
-
-
-def _watch(server: bodhi.ServerHandle, lock: _Lock, stopped: threading.Event) -> None:
-    """Wake the loop when the store is removed."""
-    while not stopped.wait(WATCH_SECONDS):
-        if not lock.exists():
-            os.write(server.wake, b".")
 
 
 def _log(text: str) -> None:

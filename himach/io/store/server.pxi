@@ -5,16 +5,18 @@ cdef class ServerHandle:
     """The event loop of a server."""
 
     cdef bodhi_server *server
+    cdef object users, peers  # which the server reads
 
     def __init__(self, bytes directory, int listener, allowed=(), bint serialize_reads=False, int max_connections=0,
                  int max_per_caller=0, int message_ms=0, int idle_ms=0, int batch_ms=0, int64_t quota=0,
                  int64_t memory=0, bytes peers=b""):
         cdef bodhi_serve_options options
-        cdef const char *told = peers
+        cdef const char *addresses = peers
         cdef cnp.ndarray users = np.ascontiguousarray(list(allowed), dtype=np.uint32)
         cdef const char *path = directory
         if self.server is not NULL:
             raise ValueError("the server is open already")
+        self.users, self.peers = users, peers
         memset(&options, 0, sizeof(options))
         options.listener = listener
         options.allowed = <const uint32_t *>cnp.PyArray_DATA(users)
@@ -27,7 +29,7 @@ cdef class ServerHandle:
         options.batch_ms = batch_ms
         options.quota = quota
         options.memory = memory
-        options.peers = told
+        options.peers = addresses
         with nogil:
             check_served(bodhi_server_open(path, &options, &self.server))
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 
 from himach.errors import HimachError, RankError
-from himach.io.server.admission import AdmissionListener
+from himach.io.server.admission_listener import AdmissionListener
 from himach.ranks.launch.parent_channel import KINDS, detach_in_children, read_umask
 from himach.ranks.launch.spawn import ENDING, common_environment, pass_on
 from himach.ranks.launch.stop_requests import Terminated, relay_signals

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from himach.errors import RankError, TimeUpError, UsageError
-from himach.io.server.admission import AdmissionListener
+from himach.io.server.admission_listener import AdmissionListener
 from himach.ranks.slurm.job import JobState, SlurmJob, split_options
 from himach.ranks.slurm.session import HEAD, MessageKind, Session, exactly, join
 
