@@ -128,17 +128,6 @@ place *table_find(const table *t, uint64_t number, size_t *state) {
     return NULL;
 }
 
-size_t table_living(const table *t) {
-    uint64_t numbers[512];
-    size_t total = 0;
-    size_t n = table_numbers(t, 0, numbers, 512);
-    while (n > 0) {
-        total += n;
-        n = table_numbers(t, numbers[n - 1] + 1, numbers, 512);
-    }
-    return total;
-}
-
 size_t table_numbers(const table *t, uint64_t from, uint64_t *numbers, size_t capacity) {
     size_t i = lower_bound(t->places, t->count, from);
     size_t j = lower_bound(t->recent, t->n_recent, from);

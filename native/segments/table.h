@@ -49,9 +49,6 @@ place *table_find(const table *t, uint64_t number, size_t *state);
 /* Living frame numbers >= `from`, each once, up to `capacity` of them. */
 size_t table_numbers(const table *t, uint64_t from, uint64_t *numbers, size_t capacity);
 
-/* Number of living frames, each counted once. */
-size_t table_living(const table *t);
-
 /* Mark all places in `segment` dead. */
 void table_forget_segment(table *t, uint32_t segment);
 

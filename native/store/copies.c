@@ -22,12 +22,10 @@ void dataset_add_sealed(bodhi_dataset *dataset, uint32_t ordinal) {
     t->any_torn = &dataset->torn;
     dataset->ranges[ordinal].low = t->blocks->first;
     dataset->ranges[ordinal].high = t->facts.high;
-    dataset->n_sealed[dataset->ranges[ordinal].kind]++;
 }
 
 void dataset_remove_sealed(bodhi_dataset *dataset, uint32_t ordinal) {
     segment *s = dataset->segments[ordinal];
-    dataset->n_sealed[s->kind] -= s->sealed != NULL;
     dataset->ranges[ordinal] = (sealed_range){.low = UINT64_MAX, .kind = s->kind};
     sealed_close(s->sealed);
     s->sealed = NULL;
@@ -158,8 +156,10 @@ static bool next_number(bodhi_dataset *dataset, unsigned kind, uint64_t from, ui
         (void)table_numbers(&dataset->tables[kind], from, number, 1);
         for (size_t i = 0; i < dataset->n_segments; i++) {
             sealed *t = table_between(dataset, kind, i, from, *number);
-            const place *next = t == NULL ? NULL : sealed_next(t, dataset->fd, from);
-            *number = next != NULL && next->number < *number ? next->number : *number;
+            uint64_t low = dataset->ranges[i].low; /* for which no block is read */
+            const place *next = t == NULL || low >= from ? NULL : sealed_next(t, dataset->fd, from);
+            uint64_t here = next != NULL ? next->number : t != NULL && low >= from ? low : UINT64_MAX;
+            *number = here < *number ? here : *number;
         }
     } while (mended(dataset));
     return *number != UINT64_MAX;
@@ -178,9 +178,6 @@ static bool mark_window(bodhi_dataset *dataset, unsigned kind, frame_selection *
 }
 
 size_t dataset_numbers(bodhi_dataset *dataset, unsigned kind, uint64_t from, uint64_t *numbers, size_t capacity) {
-    if (dataset->n_sealed[kind] == 0) {
-        return table_numbers(&dataset->tables[kind], from, numbers, capacity);
-    }
     uint64_t words[WINDOW_WORDS];
     size_t n = 0;
     for (frame_selection window = {.low = from}; n < capacity && mark_window(dataset, kind, &window, words);
@@ -194,55 +191,14 @@ size_t dataset_numbers(bodhi_dataset *dataset, unsigned kind, uint64_t from, uin
     return n;
 }
 
-bool dataset_is_vacant(const bodhi_dataset *dataset, unsigned kind) {
+bool dataset_is_vacant(bodhi_dataset *dataset, unsigned kind) {
     uint64_t first;
-    bool vacant = table_numbers(&dataset->tables[kind], 0, &first, 1) == 0;
-    for (size_t i = 0; i < dataset->n_segments && vacant; i++) {
-        const sealed *t = table_between(dataset, kind, i, 0, UINT64_MAX);
-        vacant = t == NULL || sealed_living(t) == 0;
-    }
-    return vacant;
-}
-
-static int by_low(const void *left, const void *right) {
-    const sealed_range *a = left;
-    const sealed_range *b = right;
-    return a->low < b->low ? -1 : a->low > b->low;
-}
-
-/* Whether no two of the sealed tables can have a frame in common. */
-static bool are_apart(const bodhi_dataset *dataset, unsigned kind) {
-    sealed_range *sorted = malloc(dataset->n_segments * sizeof *sorted);
-    size_t n = 0;
-    for (size_t i = 0; i < dataset->n_segments && sorted != NULL; i++) {
-        sorted[n] = dataset->ranges[i];
-        n += table_between(dataset, kind, i, 0, UINT64_MAX) != NULL;
-    }
-    if (n > 1) {
-        qsort(sorted, n, sizeof *sorted, by_low);
-    }
-    bool apart = sorted != NULL;
-    for (size_t i = 1; i < n && apart; i++) {
-        apart = sorted[i - 1].high < sorted[i].low;
-    }
-    free(sorted);
-    return apart;
+    return dataset_numbers(dataset, kind, 0, &first, 1) == 0;
 }
 
 uint64_t dataset_living(bodhi_dataset *dataset, unsigned kind) {
-    uint64_t living = table_living(&dataset->tables[kind]);
-    if (dataset->n_sealed[kind] == 0) {
-        return living;
-    }
-    if (living == 0 && are_apart(dataset, kind)) {
-        for (size_t i = 0; i < dataset->n_segments; i++) {
-            const sealed *t = table_between(dataset, kind, i, 0, UINT64_MAX);
-            living += t == NULL ? 0 : sealed_living(t);
-        }
-        return living;
-    }
     uint64_t words[WINDOW_WORDS];
-    living = 0;
+    uint64_t living = 0;
     for (frame_selection window = {.low = 0}; mark_window(dataset, kind, &window, words); window.low += window.count) {
         for (size_t i = 0; i < WINDOW_WORDS; i++) {
             living += (uint64_t)__builtin_popcountll(words[i]);

@@ -49,7 +49,6 @@ struct bodhi_dataset {
     uint32_t *by_id; /* positions, sorted by kind and id */
     size_t id_capacity;
     table tables[2];                      /* by kind: what is not sealed */
-    size_t n_sealed[2];                   /* segments that are */
     size_t hint[2];                       /* the sealed segment in which a frame was found last */
     bool torn;                            /* a sealed table cannot be read any more ... */
     void (*mend)(bodhi_dataset *dataset); /* ... so that this is to be called: dataset_mend() */
@@ -177,10 +176,10 @@ void dataset_pass_over(bodhi_dataset *dataset, unsigned kind, const place *copy)
 /* Set the bits of the frames of one kind. */
 void dataset_mark(bodhi_dataset *dataset, unsigned kind, const frame_selection *chosen, uint64_t *words);
 
-/* As table_numbers() and table_living(). */
+/* Living frame numbers >= `from`, each once, up to `capacity` of them; how many there are; whether there are none. */
 size_t dataset_numbers(bodhi_dataset *dataset, unsigned kind, uint64_t from, uint64_t *numbers, size_t capacity);
 uint64_t dataset_living(bodhi_dataset *dataset, unsigned kind);
-bool dataset_is_vacant(const bodhi_dataset *dataset, unsigned kind);
+bool dataset_is_vacant(bodhi_dataset *dataset, unsigned kind);
 
 /* The frames of one kind between `low` and `high`, ascending; the number of runs, or -1: there is no room for all. */
 int64_t dataset_runs(bodhi_dataset *dataset, unsigned kind, uint64_t low, uint64_t high, bodhi_run *runs,

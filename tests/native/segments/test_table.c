@@ -16,10 +16,9 @@ static void test_numbers(void) {
         }
         CHECK(table_add(&t, places, batch % 2 == 0 ? 20 : 8));
     }
-    size_t living = table_living(&t);
-    CHECK(living == 20 * 20 + 20 * 8);
-    for (uint64_t from = 0, seen = 0; seen < living;) {
-        size_t n = table_numbers(&t, from, numbers, 64);
+    size_t seen = 0;
+    size_t n;
+    for (uint64_t from = 0; (n = table_numbers(&t, from, numbers, 64)) > 0;) {
         for (size_t i = 0; i < n; i++, seen++) {
             CHECK(numbers[i] >= from && (i == 0 || numbers[i] > numbers[i - 1]));
             state = 0;
@@ -27,12 +26,14 @@ static void test_numbers(void) {
         }
         from = numbers[n - 1] + 1;
     }
+    CHECK(seen == 20 * 20 + 20 * 8);
+    CHECK(table_numbers(&t, 0, numbers, 2) == 2);
     state = 0;
     place *one = table_find(&t, numbers[0], &state);
     one->dead = 1;
     state = 0;
-    CHECK(table_find(&t, numbers[0], &state) == one && table_living(&t) == living - 1);
-    CHECK(table_numbers(&t, numbers[0], numbers + 1, 1) == 0 || numbers[1] > numbers[0]);
+    CHECK(table_find(&t, numbers[0], &state) == one);
+    CHECK(table_numbers(&t, 0, numbers + 2, 1) == 1 && numbers[2] == numbers[1]);
     table_free(&t);
 }
 
@@ -44,7 +45,6 @@ static void test_copies(void) {
         place one = {.number = (uint64_t)i * 7919 % 10007, .offset = i};
         CHECK(table_add(&t, &one, 1));
     }
-    CHECK(table_living(&t) == 10007);
     size_t state = 0;
     size_t copies = 0;
     while ((found = table_find(&t, 5, &state)) != NULL) {
