@@ -42,7 +42,7 @@ from himach.io.datasets.frame_steps import UNIT, PartialFrame, Shift, add, total
 from himach.io.datasets.member import Member
 from himach.io.datasets.opening import OpenFrames, open_frames
 from himach.io.datasets.request import TransformOptions
-from himach.io.trajectories.layouts.layout import Content
+from himach.io.trajectories.layouts import Content
 from himach.io.trajectories.urls.names import strip_scheme
 from himach.ranks.collective import on_first_rank, run_collectively, warn_once
 from himach.ranks.communicator import Communicator, World

@@ -16,9 +16,7 @@ from himach.errors import UsageError
 from himach.frame import FIELDS, FORCES, POSITIONS, VELOCITIES, RawFrame
 from himach.io.datasets.opening import OpenFrames
 from himach.io.trajectories.formats import find_by_suffix
-from himach.io.trajectories.layouts.layout import Content, FileLayout
-from himach.io.trajectories.layouts.netcdf import NetCdf
-from himach.io.trajectories.layouts.trr import Trr
+from himach.io.trajectories.layouts import Content, FileLayout, NetCdf, Trr
 from himach.io.trajectories.xdr_file import XdrFile
 from himach.io.trajectories.xtc import encode
 

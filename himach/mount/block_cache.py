@@ -20,7 +20,7 @@ import numpy as np
 
 from himach.errors import HimachError
 from himach.frame import RawFrame
-from himach.io.trajectories.layouts.layout import Bytes, FileLayout
+from himach.io.trajectories.layouts import Bytes, FileLayout
 
 if TYPE_CHECKING:
     from himach.mount.stores import StoreFrames

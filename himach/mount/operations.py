@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from himach.io.trajectories.layouts.layout import Bytes
+from himach.io.trajectories.layouts import Bytes
 from himach.mount.block_cache import BlockCache
 from himach.mount.tree import FAILURES, File, Folder, Tree, make_layout
 

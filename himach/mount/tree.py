@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from himach.errors import HimachError
 from himach.io.trajectories.formats import FORMATS
-from himach.io.trajectories.layouts.layout import Content, FileLayout
+from himach.io.trajectories.layouts import Content, FileLayout
 
 if TYPE_CHECKING:
     from himach.mount.stores import Facts, StoreDatasets

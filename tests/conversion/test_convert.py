@@ -19,8 +19,7 @@ import himach
 from himach.conversion.formats import Fixed
 from himach.errors import UsageError
 from himach.frame import RawFrame
-from himach.io.trajectories.layouts.layout import Content
-from himach.io.trajectories.layouts.netcdf import NetCdf
+from himach.io.trajectories.layouts import Content, NetCdf
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 convert = partial(himach.convert, cache="off")

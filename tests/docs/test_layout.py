@@ -15,7 +15,6 @@ LEAST, MOST = 5, 15
 OTHERS: dict[str, str] = {
     "benchmarks": "the programs of ``himach bench``, the tools beside it, and the last results",
     "himach/io/trajectories/h5md": "groups of arrays in an HDF5 file",
-    "himach/io/trajectories/layouts": "Frames as the bytes of a",
     "himach/io": "everything that touches a disk or a socket",
     "himach/io/trajectories/index": "for files of any format",
     "himach/kernels": "Geometry of one frame at the speed of the machine, for any map()",

@@ -17,7 +17,7 @@ from support.commands import wait_until
 from support.ranks import clean_environment
 
 from himach.frame import RawFrame
-from himach.io.trajectories.layouts.layout import FileLayout
+from himach.io.trajectories.layouts import FileLayout
 
 PATIENCE = 120.0  # seconds; the machine may be busy
 

@@ -9,10 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from himach.errors import TrajectoryError
-from himach.io.trajectories.layouts.dcd import Dcd
-from himach.io.trajectories.layouts.layout import Content
-from himach.io.trajectories.layouts.netcdf import NetCdf
-from himach.io.trajectories.layouts.trr import Trr
+from himach.io.trajectories.layouts import Content, Dcd, NetCdf, Trr
 from himach.mount import block_cache as windows
 from himach.mount.block_cache import BlockCache
 

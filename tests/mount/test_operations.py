@@ -9,8 +9,7 @@ import os
 import pytest
 
 from himach.errors import TrajectoryError
-from himach.io.trajectories.layouts.layout import Content
-from himach.io.trajectories.layouts.trr import Trr
+from himach.io.trajectories.layouts import Content, Trr
 from himach.mount import block_cache, tree
 from himach.mount.operations import Operations
 from himach.mount.stores import Facts

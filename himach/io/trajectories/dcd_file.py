@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from himach.errors import TrajectoryError
 from himach.frame import RawFrame, Vectors
-from himach.io.trajectories.layouts.dcd import AKMA
+from himach.io.trajectories.layouts import AKMA
 from himach.io.trajectories.readahead import HOLE_BYTES, ask_for
 from himach.io.trajectories.reader_file import Places, ReaderFile
 from himach.io.trajectories.urls.byte_file import ByteFile

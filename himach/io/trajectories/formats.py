@@ -10,10 +10,7 @@ from himach.io.trajectories import text_files
 from himach.io.trajectories.dcd_file import DcdFile, check_dcd, is_cut_dcd
 from himach.io.trajectories.h5md.h5md_file import H5mdFile
 from himach.io.trajectories.h5md.zarr_directory import SUFFIXES, ZarrDirectory
-from himach.io.trajectories.layouts.dcd import Dcd
-from himach.io.trajectories.layouts.layout import FileLayout
-from himach.io.trajectories.layouts.netcdf import NetCdf
-from himach.io.trajectories.layouts.trr import Trr
+from himach.io.trajectories.layouts import Dcd, FileLayout, NetCdf, Trr
 from himach.io.trajectories.reader_file import ReaderFile
 from himach.io.trajectories.xdr_file import FrameFile, XdrFile
 

@@ -11,12 +11,9 @@ from scipy.io import netcdf_file
 
 from himach.conversion.options import ConvertOptions
 from himach.io.trajectories.formats import FORMATS
-from himach.io.trajectories.layouts.dcd import Dcd
-from himach.io.trajectories.layouts.layout import Content, box_vectors
-from himach.io.trajectories.layouts.netcdf import NetCdf
-from himach.io.trajectories.layouts.trr import Trr
+from himach.io.trajectories.layouts import Content, Dcd, NetCdf, Trr, box_vectors
 
-from ....mount.mounts import sample_frames, whole
+from ...mount.mounts import sample_frames, whole
 
 N_ATOMS = 41
 
@@ -135,7 +132,7 @@ def test_box_vectors_are_those_of_mdanalysis():
 
 
 def test_pages_and_options_name_the_registered_formats():
-    pages = Path(__file__).parents[4] / "docs"
+    pages = Path(__file__).parents[3] / "docs"
     written = [item.suffixes[0] for item in FORMATS.values() if item.layout is not None or item.name == "XTC"]
     *others, last = (f"`{suffix}`" for suffix in written)
     assert f"{', '.join(others)} and {last} by all ranks" in (pages / "api.md").read_text(encoding="utf-8")

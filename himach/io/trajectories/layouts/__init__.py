@@ -1,1 +1,0 @@
-"""Frames as the bytes of a trajectory file: any range can be computed without the bytes before it."""
