@@ -135,13 +135,21 @@ class LibraryFrames(CachedFrames):
 
     def _bitmap(self, kind: int) -> BitMap64:
         frames = BitMap64()
-        start = 0
-        while True:
-            numbers = self.numbers(kind, start, bodhi.NUMBERS_AT_ONCE)
+        for numbers in self._chunks(kind):
             frames |= BitMap64(numbers)
-            if numbers.size < bodhi.NUMBERS_AT_ONCE:
-                return frames
+        return frames
+
+    def _chunks(self, kind: int) -> Iterator[npt.NDArray[np.uint64]]:
+        start = 0
+        while (numbers := self.numbers(kind, start, bodhi.NUMBERS_AT_ONCE)).size:
+            yield numbers
             start = int(numbers[-1]) + 1
+
+    def bounds(self, *, native: bool = False) -> tuple[int, int] | None:
+        """Return the bounds without a bitmap of the frames."""
+        kinds = [bodhi.NATIVE] if native else [bodhi.NATIVE, bodhi.ALIEN]
+        ends = [int(numbers[end]) for kind in kinds for numbers in self._chunks(kind) for end in (0, -1)]
+        return (min(ends), max(ends)) if ends else None
 
     def read(self, numbers: npt.ArrayLike, options: ReadOptions = WHOLE) -> Reading:
         """Read frames, in the order of `numbers`, ahead of the caller and without the GIL; see `CachedFrames.read`."""
