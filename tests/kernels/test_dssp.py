@@ -68,12 +68,6 @@ def test_against_the_rules(adk, seed):
     assert text(dssp(subset, chains, prolines)) == plain_dssp.dssp(subset, chains, prolines)
 
 
-@pytest.mark.parametrize("frame", [0, 40])
-def test_a_whole_protein_against_the_rules(adk, frame):
-    frames, prolines = adk
-    assert text(dssp(frames[frame], None, prolines)) == plain_dssp.dssp(frames[frame], None, prolines)
-
-
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_it_does_not_matter_where_the_protein_is(adk, seed):
