@@ -54,31 +54,6 @@ def test_every_frame_once_and_by_the_rules(world, frames, natives, aliens, chunk
     check(apply_rules(stores, ranks, frames, True), frames, shares, share.counts, ranks, True)
 
 
-def staged(world, seed, n, in_turns, mixture):
-    """Return the same stores on every rank: frames dealt to nodes in turns or runs, some lost, some come twice."""
-    draw = np.random.default_rng(seed)
-    stores = []
-    for i in range(len(world.nodes)):
-        size = len(world.nodes)
-        part = range(i, n, size) if in_turns else range(i * n // size, (i + 1) * n // size)
-        native, alien = (set(draw.integers(0, n, 12).tolist()) for _ in range(2))
-        stores.append(Store(set(part) ^ native, alien))
-    if mixture:
-        stores[0].native = set(np.flatnonzero(draw.random(n) < 0.5).tolist())
-    return stores
-
-
-@pytest.mark.parametrize("frames", [range(1_000), range(7, 990, 3), range(999, -1, -1)])
-@pytest.mark.parametrize("in_turns", [True, False])
-@pytest.mark.parametrize("mixture", [True, False])
-def test_staged_frames_are_read_by_the_rules(world, frames, in_turns, mixture):
-    ranks = [world.comm.allgather(world.name).count(name) for name in world.nodes]
-    for seed in range(4):
-        stores = staged(world, seed, 1_000, in_turns, mixture)
-        share, shares = play(world, stores, frames)
-        check(apply_rules(stores, ranks, frames, True), frames, shares, share.counts, ranks, True)
-
-
 def test_without_origin_every_rank_raises(world):
     stores = stores_of(world, 2, 100, 0.2, 0)
     nowhere = sorted(set(range(100)) - set().union(*(store.native for store in stores)))

@@ -70,17 +70,6 @@ def test_counts_saturate_in_any_order_and_grouping(nodes, random):
     assert bits_of(more) == {p for p, n in holders.items() if n > 1}
 
 
-def test_two_bits_are_added_as_the_table_says():
-    states = {"00": 0, "01": 1, "10": 1 << 32}
-    names = {value: name for name, value in states.items()}
-    expected = {("00", "00"): "00", ("00", "01"): "01", ("01", "01"): "10"}
-    for a, in_words in states.items():
-        for b, inout_words in states.items():
-            total = np.array([inout_words], dtype=np.uint64)
-            add_counts(np.array([in_words], dtype=np.uint64), total)
-            assert names[int(total[0])] == expected.get(tuple(sorted((a, b))), "10")
-
-
 @given(positions, positions, positions, st.lists(positions, max_size=3))
 def test_claim(taken, mine, share, rest):
     counts, residue, after = counts_of(set()), words_of(()), words_of(share)
