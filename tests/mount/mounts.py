@@ -16,6 +16,7 @@ from support import needs
 from support.commands import wait_until
 from support.ranks import clean_environment
 
+from himach.errors import TrajectoryError
 from himach.frame import RawFrame
 from himach.io.trajectories.layouts import FileLayout
 
@@ -53,6 +54,39 @@ def whole(layout: FileLayout, frames: list[RawFrame]) -> bytes:
     content = layout.head(frames[0].time, between) + into.tobytes()
     assert len(content) == layout.size
     return content
+
+
+class ListedFrames:
+    """Frames of a list; some of them may be missing, or nobody may get on."""
+
+    def __init__(self, frames: list[RawFrame]) -> None:
+        self.frames = frames
+        self.missing = set()
+        self.opened = self.closed = self.begun = self.read_so_far = 0
+        self.away = False
+        self.go_on = threading.Event()
+        self.go_on.set()
+
+    def open(self, facts: object = None):
+        if self.away:
+            raise TrajectoryError("it is away")
+        self.opened += 1
+        return self
+
+    def stamps(self):
+        return self.frames[0].time, 2.0
+
+    def read(self, start, stop):
+        self.begun += 1
+        for frame in self.frames[start:stop]:
+            self.go_on.wait()
+            if frame.number in self.missing:
+                raise TrajectoryError(f"frame {frame.number} is missing")
+            self.read_so_far += 1
+            yield frame
+
+    def close(self):
+        self.closed += 1
 
 
 class Mounted:

@@ -13,42 +13,10 @@ from himach.io.trajectories.layouts import Content, Dcd, NetCdf, Trr
 from himach.mount import block_cache as windows
 from himach.mount.block_cache import BlockCache
 
-from .mounts import sample_frames, until, whole
+from .mounts import ListedFrames, sample_frames, until, whole
 
 N_FRAMES, N_ATOMS = 60, 25
 FRAMES = sample_frames(N_FRAMES, N_ATOMS)
-
-
-class ListedFrames:
-    """Frames of a list; some of them may be missing, or nobody may get on."""
-
-    def __init__(self):
-        self.missing = set()
-        self.opened = self.closed = self.begun = self.read_so_far = 0
-        self.away = False
-        self.go_on = threading.Event()
-        self.go_on.set()
-
-    def open(self):
-        if self.away:
-            raise TrajectoryError("it is away")
-        self.opened += 1
-        return self
-
-    def stamps(self):
-        return FRAMES[0].time, 2.0
-
-    def read(self, start, stop):
-        self.begun += 1
-        for frame in FRAMES[start:stop]:
-            self.go_on.wait()
-            if frame.number in self.missing:
-                raise TrajectoryError(f"frame {frame.number} is missing")
-            self.read_so_far += 1
-            yield frame
-
-    def close(self):
-        self.closed += 1
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +37,7 @@ def read(window, offset, size):
 
 @pytest.mark.parametrize("format_", [Trr, Dcd, NetCdf])
 def test_any_part_is_that_of_the_file(format_):
-    window, content = window_of(format_, ListedFrames())
+    window, content = window_of(format_, ListedFrames(FRAMES))
     choose = random.Random(1)
     for _ in range(300):
         offset, size = choose.randrange(len(content) + 100), choose.choice([1, 4, 100, 5000, 10**6])
@@ -78,7 +46,7 @@ def test_any_part_is_that_of_the_file(format_):
 
 
 def test_in_order_each_frame_is_read_once():
-    frames = ListedFrames()
+    frames = ListedFrames(FRAMES)
     window, content = window_of(Trr, frames)
     assert b"".join(read(window, at, 700) for at in range(0, len(content), 700)) == content
     assert frames.read_so_far == N_FRAMES
@@ -88,7 +56,7 @@ def test_in_order_each_frame_is_read_once():
 
 @pytest.mark.parametrize("format_", [Trr, NetCdf])
 def test_a_missing_frame_is_missing_alone(format_):
-    frames = ListedFrames()
+    frames = ListedFrames(FRAMES)
     frames.missing = {0, 7, 8, N_FRAMES - 1}
     window, content = window_of(format_, frames)
     layout = format_(Content(N_FRAMES, N_ATOMS))
@@ -105,7 +73,7 @@ def test_a_missing_frame_is_missing_alone(format_):
 
 def test_a_dataset_that_is_away_for_a_while(monkeypatch):
     monkeypatch.setattr(windows, "AGAIN_SECONDS", 0.0)
-    frames = ListedFrames()
+    frames = ListedFrames(FRAMES)
     frames.away = True
     window, content = window_of(Dcd, frames)
     for offset in (0, 3000):
@@ -117,7 +85,7 @@ def test_a_dataset_that_is_away_for_a_while(monkeypatch):
 
 
 def test_many_at_once():
-    frames = ListedFrames()
+    frames = ListedFrames(FRAMES)
     window, content = window_of(NetCdf, frames)
 
     def subset(seed):
@@ -134,7 +102,7 @@ def test_many_at_once():
 
 
 def test_who_waits_when_it_is_closed_is_told():
-    frames = ListedFrames()
+    frames = ListedFrames(FRAMES)
     frames.go_on.clear()
     window, _ = window_of(Trr, frames)
     with ThreadPoolExecutor(1) as pool:
@@ -149,7 +117,7 @@ def test_who_waits_when_it_is_closed_is_told():
 
 def test_files_close_when_nobody_reads(monkeypatch):
     monkeypatch.setattr(windows, "IDLE_SECONDS", 0.05)
-    frames = ListedFrames()
+    frames = ListedFrames(FRAMES)
     window, content = window_of(Trr, frames)
     for times in (1, 2):
         assert read(window, 2000 * times, 10) == content[2000 * times : 2000 * times + 10]
@@ -160,7 +128,7 @@ def test_files_close_when_nobody_reads(monkeypatch):
 
 
 def test_memory_is_bounded():
-    window, content = window_of(Trr, ListedFrames())
+    window, content = window_of(Trr, ListedFrames(FRAMES))
     for at in range(0, len(content), 100):
         window.read(at, 100)
         assert len(window._blocks) <= 6
@@ -169,7 +137,7 @@ def test_memory_is_bounded():
 
 @pytest.mark.parametrize("format_", [Trr, Dcd, NetCdf])
 def test_a_file_grows(format_):
-    frames = ListedFrames()
+    frames = ListedFrames(FRAMES)
     window = BlockCache(format_(Content(7, N_ATOMS)), frames.open)
     before = whole(format_(Content(7, N_ATOMS)), FRAMES[:7])
     assert read(window, 0, 10**9) == before
@@ -183,7 +151,7 @@ def test_a_file_grows(format_):
 @pytest.mark.parametrize("moment", ["before its head is told", "before its frames are"])
 def test_a_file_grows_while_it_is_read(monkeypatch, moment):
     monkeypatch.setattr(windows, "BLOCK_BYTES", 10**6)  # one block, which is being computed
-    frames, head_known = ListedFrames(), threading.Event()
+    frames, head_known = ListedFrames(FRAMES), threading.Event()
     frames.go_on.clear()
     before, after = (whole(Dcd(Content(n_frames, N_ATOMS)), FRAMES[:n_frames]) for n_frames in (7, 8))
 

@@ -14,7 +14,7 @@ from himach.mount import block_cache, tree
 from himach.mount.operations import Operations
 from himach.mount.stores import Facts
 
-from .mounts import sample_frames, whole
+from .mounts import ListedFrames, sample_frames, whole
 
 N_ATOMS = 20
 FRAMES = sample_frames(12, N_ATOMS)
@@ -22,38 +22,23 @@ CONTENT = whole(Trr(Content(12, N_ATOMS)), FRAMES)
 PATH = "/run7/trajectory.trr"
 
 
-class Made:
+class Made(ListedFrames):
     """A dataset whose content the tests change."""
 
     def __init__(self):
-        self.n_frames, self.version = 5, b"one"
-        self.missing = set()
+        super().__init__(FRAMES)
+        self.version = b"one"
 
     def names(self):
         return ["run7"]
 
     def facts(self, name):
-        return Facts(name, self.version, self.n_frames, N_ATOMS, False, False, True, 7, {".gro": 3})
+        return Facts(name, self.version, 5, N_ATOMS, False, False, True, 7, {".gro": 3})
 
     def topology(self, facts, suffix):
         if self.missing:
             raise TrajectoryError("it is gone")
         return b"top"
-
-    def open(self, facts):
-        return self
-
-    def stamps(self):
-        return 0.0, 2.0
-
-    def read(self, start, stop):
-        for frame in FRAMES[start:stop]:
-            if frame.number in self.missing:
-                raise TrajectoryError(f"frame {frame.number} is missing")
-            yield frame
-
-    def close(self):
-        pass
 
 
 @pytest.fixture(autouse=True)
