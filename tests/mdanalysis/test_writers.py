@@ -150,11 +150,6 @@ def test_what_names_nothing_is_refused_quietly(recwarn):
     assert [str(warning.message) for warning in recwarn] == []  # of half-made readers
 
 
-def test_names_that_are_no_dataset_say_what_is():
-    with pytest.raises(himach.UsageError, match=r"there is no trajectory run8; 'himach cache list'"):
-        himach.run(himach.examples.load("rmsd")(), "himach://run8")
-
-
 def test_a_writer_beside_a_server(server):
     """Frames are read through the server, and may not be pushed to."""
     write(range(6))
