@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -19,6 +21,7 @@ from himach.io.datasets.attachment import read_stamp
 from himach.io.datasets.lookup import Candidate
 from himach.io.datasets.origin_stamp import OriginStamp
 from himach.io.store.store import Store
+from himach.io.trajectories.origin import open_origin
 from himach.staging.replication import plan
 from himach.staging.without_origin import description
 
@@ -155,9 +158,13 @@ def damage(place, numbers):
 
 
 def whole(place):
+    """Return the natives that can be read; they are those of the trajectory."""
     dataset = open_dataset(place)
     numbers = sorted(dataset.native)
-    return {number for number, frame in zip(numbers, dataset.read(numbers), strict=True) if frame is not None}
+    there = [frame.positions.copy() if frame is not None else None for frame in dataset.read(numbers)]
+    origin = [frame.positions.copy() for frame in open_origin([DCD]).read(numbers)]
+    assert all(own is None or np.array_equal(own, other) for own, other in zip(there, origin, strict=True))
+    return {number for number, own in zip(numbers, there, strict=True) if own is not None}
 
 
 @pytest.mark.nightly
@@ -247,3 +254,56 @@ def test_generations_of_several_nodes_are_told_apart(tmp_path):
     listed = json.loads(himach("datasets", "--json", "--cache", tmp_path / "b").stdout)["datasets"]
     assert sorted((generation["frames"], generation["older"]) for generation in listed) == [(10, True), (12, False)]
     assert f"{trajectory} (older)" in himach("datasets", "--cache", tmp_path / "b").stdout
+
+
+#: Evicts segments of the stores that are named, one after another.
+EVICTOR = """
+import random, sys, time
+from himach.io.store.store import Store, StoreError
+chosen = random.Random(int(sys.argv[1]))
+evicted = 0
+try:
+    while True:
+        try:
+            store = Store(chosen.choice(sys.argv[2:]))
+            for directory in store.directories():
+                dataset = store.open_directory(directory)
+                segments = [one["id"] for one in dataset.segments()]
+                if segments:
+                    dataset.evict(chosen.choice(segments))
+                    print("evicted", flush=True)
+        except StoreError:
+            pass
+        time.sleep(chosen.uniform(0, 0.4))
+except KeyboardInterrupt:
+    pass
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_repair_beside_eviction(tmp_path):
+    """In processes of their own: copies go while others are made of them, and what is left is right."""
+    nodes, words = NODES[:3], (*ADK, "--copies", "2")
+    assert on_nodes(tmp_path, nodes, "stage", *words).returncode == 0
+    places = [str(tmp_path / node) for node in nodes]
+    for turn in range(3):
+        evictor = subprocess.Popen(
+            [sys.executable, "-c", EVICTOR, str(turn), *places], stdout=subprocess.PIPE, text=True
+        )
+        try:
+            assert evictor.stdout.readline() == "evicted\n"
+            done = on_nodes(tmp_path, nodes, "stage", "adk", "--repair")
+        finally:
+            evictor.kill()
+            evictor.communicate()
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr and "damaged" not in done.stderr  # what was evicted is gone, not wrong
+        there = natives_by_node(tmp_path, nodes)
+        assert {node: whole(tmp_path / node) for node in nodes} == there
+        if turn < 2:
+            assert on_nodes(tmp_path, nodes, "stage", *words).returncode == 0  # what went everywhere, from the origin
+    on_nodes(tmp_path, nodes, "stage", "adk", "--repair", code=0)
+    left = set.union(*there.values())
+    copies = Counter(number for numbers in natives_by_node(tmp_path, nodes).values() for number in numbers)
+    assert copies == dict.fromkeys(left, 2)
