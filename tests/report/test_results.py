@@ -85,15 +85,6 @@ CASES = {
         with_limits("d", [2.5], np.nan), {"blocks": 0, "method": FEW_BLOCKS}, "mine.py:Mine",
         ["d: 2.5 (no interval: fewer than 8 independent blocks of frames)"],
     ),
-    "a mean in time, as on the terminal": (
-        with_units(Table({"time_ps": np.arange(5.0), "rmsd": np.ones(5)}), rmsd="Å"),
-        {"means": {"rmsd": {
-            "mean": 0.63, "low": 0.51, "high": 0.74, "n_eff": 8.2, "blocks": 4, "method": "t", "start_ps": 15.2,
-            "cut": False, "halves": [0.1, -0.01, 0.2],
-        }}}, "mine.py:Mine",
-        ["mean of rmsd / Å: 0.63 [0.51, 0.74] (95 %, 4 blocks, N_eff 8.2), equilibrated from 15.2 ps; first and "
-         "second half agree"],
-    ),
     "groups and their difference": (
         Table({
             "group": ["A", "B", "B - A"], "column": ["x"] * 3, "mean": [1.0, 2.0, 1.0], "low": [0.8, 1.8, 0.7],

@@ -72,3 +72,6 @@ PASSES = {
     "membrane": ["lipid-order", "membrane", "-p", "lipid-order.leaflets=z", *MEMBRANE, "--stop", "40"],
     "adk": ["rmsd", "-p", "selection=name CA", "--trajectory", str(DCD), "--topology", str(PSF)],
 }
+#: Each built-in takes part in one of these.
+EACH_TIME = ["nanopore", "channel, bulk to bulk", "shape of a protein", "bridges of water"]
+EACH_TIME += ["water", "argon", "membrane", "adk"]

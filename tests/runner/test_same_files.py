@@ -5,15 +5,11 @@ import json
 import numpy as np
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
-from runner.passes import PASSES
+from runner.passes import EACH_TIME, PASSES
 from support.commands import DATA, himach, same_files
 
 from himach import Member, Output, run
 from himach.examples import BUILTINS
-
-#: Each built-in takes part in one of these.
-EACH_TIME = ["nanopore", "channel, bulk to bulk", "shape of a protein", "bridges of water"]
-EACH_TIME += ["water", "argon", "membrane", "adk"]
 
 
 def test_every_built_in_takes_part():
