@@ -1,7 +1,8 @@
-"""What a release needs: versions, the paper, recipes of package managers, workflows."""
+"""What a release needs: versions, the paper, the registry's and archives' descriptions, recipes, workflows."""
 
 import ast
 import datetime
+import json
 import os
 import pwd
 import re
@@ -21,28 +22,35 @@ from himach import examples
 from himach.io.store.store import Store
 
 ROOT = Path(__file__).parents[1]
-RELEASE = re.compile(r"^## \[?(\d+\.\d+\.\d+)\b", re.MULTILINE)
+RELEASE = ROOT / "release"
 
 
-@pytest.fixture
-def version() -> str:
-    (found,) = re.findall(r"^  version: '(.*?)'", (ROOT / "meson.build").read_text(encoding="utf-8"), re.MULTILINE)
-    return found
+def text_of(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
 
 
-def test_it_is_that_of_the_newest_release_in_the_changelog(version):
-    releases = RELEASE.findall((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
-    assert releases
-    assert releases[0] == version
+def yaml(text: str):
+    return needs.module("yaml").safe_load(text)
+
+
+PYPROJECT = tomllib.loads(text_of("pyproject.toml"))
+PROJECT = PYPROJECT["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+AUTHORS = [author["name"] for author in PROJECT["authors"]]
+PYTHON = PROJECT["requires-python"].lstrip(">=")
+(VERSION,) = re.findall(r"^  version: '(.*?)'", text_of("meson.build"), re.MULTILINE)
+
+
+def test_it_is_that_of_the_newest_release_in_the_changelog():
+    releases = re.findall(r"^## \[?(\d+\.\d+\.\d+)\b", text_of("CHANGELOG.md"), re.MULTILINE)
+    assert releases[0] == VERSION
     assert releases == sorted(releases, key=lambda one: [int(part) for part in one.split(".")], reverse=True)
 
 
-_, HEAD, BODY = (ROOT / "paper" / "paper.md").read_text(encoding="utf-8").split("---\n", 2)
-BIBLIOGRAPHY = (ROOT / "paper" / "paper.bib").read_text(encoding="utf-8")
+_, HEAD, BODY = text_of("paper/paper.md").split("---\n", 2)
+BIBLIOGRAPHY = text_of("paper/paper.bib")
 #: The page, and the table that is included in it.
-BENCHMARKS = "".join(
-    (ROOT / page).read_text(encoding="utf-8") for page in ("docs/benchmarks.md", "benchmarks/results/peers.md")
-)
+BENCHMARKS = text_of("docs/benchmarks.md") + text_of("benchmarks/results/peers.md")
 #: What JOSS requires, in its order.
 SECTIONS = [
     "Summary",
@@ -67,9 +75,8 @@ def test_the_paper_has_josss_sections_and_length():
 
 
 def test_the_head_is_in_josss_form():
-    head = needs.module("yaml").safe_load(HEAD)
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert [author["name"] for author in head["authors"]] == [author["name"] for author in project["authors"]]
+    head = yaml(HEAD)
+    assert [author["name"] for author in head["authors"]] == AUTHORS
     assert {author["affiliation"] for author in head["authors"]} <= {place["index"] for place in head["affiliations"]}
     assert "`" not in head["title"]
     assert datetime.datetime.strptime(head["date"], "%d %B %Y")
@@ -92,12 +99,86 @@ def test_figures_are_those_of_the_benchmarks(figure, unit):
     assert re.search(rf"(?<![\d.]){re.escape(told)}(?!\d)", BENCHMARKS)
 
 
-RECIPES_RELEASE = ROOT / "release"
-PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-PROJECT = PYPROJECT["project"]
-VERSION = re.search(r"version: '([\d.]+)'", (ROOT / "meson.build").read_text(encoding="utf-8")).group(1)
-SPACK = RECIPES_RELEASE / "spack" / "package.py"
-(EASYBUILD,) = (RECIPES_RELEASE / "easybuild").glob("*.eb")
+KIT_REQUIRED = {
+    str: ["project_name", "description", "license", "project_home", "documentation_home", "documentation_type"],
+    list: ["authors", "maintainers", "keywords"],
+}
+KIT_OPTIONAL = {
+    str: [
+        "import_name", "python_requires", "mdanalysis_requires", "project_org", "development_status", "community_home",
+        "changelog",
+    ],
+    list: ["install", "src_install", "run_tests", "test_dependencies", "publications"],
+}  # fmt: skip
+
+
+@pytest.fixture
+def metadata():
+    """What the registry of MDAnalysis's toolkits is told."""
+    return yaml(text_of("release/mdakits/metadata.yaml"))
+
+
+def test_metadata_are_in_the_registrys_form(metadata):
+    types = {name: kind for names in (KIT_REQUIRED, KIT_OPTIONAL) for kind in names for name in names[kind]}
+    assert metadata.keys() >= {*KIT_REQUIRED[str], *KIT_REQUIRED[list]}
+    for name, value in metadata.items():
+        assert isinstance(value, types[name]) and value, name
+        assert isinstance(value, str) or all(isinstance(item, str) and item for item in value), name
+
+
+def test_metadata_are_true(metadata):
+    assert metadata["project_name"] == metadata["import_name"] == PROJECT["name"]
+    assert metadata["license"] == PROJECT["license"]
+    assert metadata["python_requires"] == PROJECT["requires-python"]
+    assert f"MDAnalysis{metadata['mdanalysis_requires']}" in PROJECT["dependencies"]
+    (extra,) = re.findall(r"himach\[(\w+)\]", metadata["install"][0])
+    assert extra in EXTRAS
+    for name in re.findall(r"main/([\w.]+)", f"{metadata['authors']} {metadata['changelog']}"):
+        assert (ROOT / name).is_file()
+    assert metadata["run_tests"] == ["pytest --pyargs himach"]
+    assert EXTRAS["check"][0] in metadata["test_dependencies"][0]
+
+
+def test_the_citation_is_true():
+    citation = yaml(text_of("CITATION.cff"))
+    assert citation["title"] == PROJECT["name"]
+    assert citation["license"] == PROJECT["license"]
+    assert [author["name"] for author in citation["authors"]] == AUTHORS
+    assert "version" not in citation  # meson.build alone has it
+
+
+def test_archives_are_told_the_same():
+    codemeta, zenodo = json.loads(text_of("codemeta.json")), json.loads(text_of(".zenodo.json"))
+    assert codemeta["name"] == zenodo["title"] == PROJECT["name"]
+    assert codemeta["license"].endswith("/" + PROJECT["license"])
+    assert zenodo["license"] == PROJECT["license"]
+    assert codemeta["description"] == zenodo["description"] == PROJECT["description"]
+    assert codemeta["keywords"] == zenodo["keywords"] == PROJECT["keywords"]
+    assert [author["name"] for author in codemeta["author"]] == AUTHORS
+    assert [author["name"] for author in zenodo["creators"]] == AUTHORS
+    assert f"Python {PROJECT['requires-python']}" in codemeta["softwareRequirements"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "files"),
+    [
+        ("citation-file-format", ["CITATION.cff"]),
+        ("github-workflows", sorted((ROOT / ".github" / "workflows").glob("*.yml"))),
+        ("dependabot", [".github/dependabot.yml"]),
+        ("readthedocs", [".readthedocs.yaml"]),
+        ("github-issue-forms", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))),
+    ],
+)
+def test_what_services_read_is_in_form(schema, files):
+    needs.module("check_jsonschema")
+    assert files
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", *files]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+SPACK = RELEASE / "spack" / "package.py"
+(EASYBUILD,) = (RELEASE / "easybuild").glob("*.eb")
 #: What EasyBuild has as one module.
 BUNDLES = {"Python-bundle-PyPI": ["click", "cloudpickle", "jinja2"], "SciPy-bundle": ["numpy", "scipy"]}
 RECIPES_SECTIONS = {"arguments", "post", "environment", "runscript", "test", "help"}
@@ -116,8 +197,7 @@ BUILD = least(PYPROJECT["build-system"]["requires"])
 
 @pytest.fixture
 def conda():
-    text = (RECIPES_RELEASE / "conda-forge" / "recipe.yaml").read_text(encoding="utf-8")
-    return needs.module("yaml").safe_load(text)
+    return yaml(text_of("release/conda-forge/recipe.yaml"))
 
 
 def easyconfig() -> dict[str, object]:
@@ -141,9 +221,9 @@ def test_conda_forges_dependencies_are_ours(conda):
     assert {name: BUILD[name] for name in ("cython", "numpy")}.items() <= least(
         [name for name in crossed if "{" not in name]
     ).items()
-    assert f'match(python, "<{PROJECT["requires-python"].lstrip(">=")}")' in conda["build"]["skip"]
+    assert f'match(python, "<{PYTHON}")' in conda["build"]["skip"]
     (tests,) = (test["requirements"]["run"] for test in conda["tests"] if "script" in test)
-    assert least(tests) == least(PROJECT["optional-dependencies"]["check"])
+    assert least(tests) == least(EXTRAS["check"])
 
 
 def test_spacks_dependencies_are_ours():
@@ -151,8 +231,7 @@ def test_spacks_dependencies_are_ours():
     calls = [node for node in ast.walk(ast.parse(SPACK.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
     asked = [call.args[0].value for call in calls if call.func.id == "depends_on"]
     found = {name.removeprefix("py-"): version for name, _, version in (text.partition("@") for text in asked)}
-    python = PROJECT["requires-python"].lstrip(">=")
-    assert found == {"c": "", "python": f"{python}:", **{name: f"{least}:" for name, least in {**BUILD, **RUN}.items()}}
+    assert found == {"c": "", "python": f"{PYTHON}:", **{name: f"{least}:" for name, least in {**BUILD, **RUN}.items()}}
 
 
 def test_easybuilds_dependencies_are_ours():
@@ -164,15 +243,15 @@ def test_easybuilds_dependencies_are_ours():
     build = {name.lower(): version for name, version in told["builddependencies"]}
     assert {*build, "numpy"} == set(BUILD)
     for name, version in {**run, **build}.items():
-        asked = PROJECT["requires-python"].lstrip(">=") if name == "python" else {**BUILD, **RUN}[name]
+        asked = PYTHON if name == "python" else {**BUILD, **RUN}[name]
         assert number(version) >= number(asked), name
 
 
 def test_apptainer_has_the_sections_and_extras_that_there_are():
-    text = (RECIPES_RELEASE / "apptainer" / "himach.def").read_text(encoding="utf-8")
+    text = text_of("release/apptainer/himach.def")
     assert set(re.findall(r"^%(\w+)", text, re.MULTILINE)) == RECIPES_SECTIONS
     (extras,) = re.findall(r"^ +/opt/himach/bin/pip install .*'{{ himach }}\[([\w,]+)\]'$", text, re.MULTILINE)
-    assert {*extras.split(",")} <= PROJECT["optional-dependencies"].keys()
+    assert {*extras.split(",")} <= EXTRAS.keys()
 
 
 def test_recipes_say_what_pyproject_says(conda):
@@ -188,9 +267,8 @@ def test_recipes_say_what_pyproject_says(conda):
     assert told["description"].startswith(PROJECT["description"])
 
 
-WORKFLOWS_RELEASE = Path(__file__).parents[1] / "release"
-WRAPPER = WORKFLOWS_RELEASE / "snakemake-wrappers" / "bio" / "himach" / "run"
-MODULE = WORKFLOWS_RELEASE / "nf-core" / "modules" / "himach" / "run"
+WRAPPER = RELEASE / "snakemake-wrappers" / "bio" / "himach" / "run"
+MODULE = RELEASE / "nf-core" / "modules" / "himach" / "run"
 
 ANALYSIS = """
 import himach
@@ -277,13 +355,12 @@ def test_the_command_of_the_nextflow_module_runs(ground):
 
 def test_the_metadata_tell_all_that_goes_in_and_out():
     """Each input and output of the module is in its meta.yml, by name."""
-    yaml = needs.module("yaml")
-    text, meta = (MODULE / "main.nf").read_text(), yaml.safe_load((MODULE / "meta.yml").read_text())
+    text, meta = (MODULE / "main.nf").read_text(), yaml((MODULE / "meta.yml").read_text())
     assert set(re.findall(r"emit: (\w+)", text)) == set(meta["output"])
     told = [name for one in meta["input"] for each in (one if isinstance(one, list) else [one]) for name in each]
     taken = text.partition("input:")[2].partition("output:")[0]
     assert re.findall(r"(?:val|path)[ (]+(\w+)", taken) == told
-    wrapper = yaml.safe_load((WRAPPER / "meta.yaml").read_text())
+    wrapper = yaml((WRAPPER / "meta.yaml").read_text())
     code = (WRAPPER / "wrapper.py").read_text()
     names = [line.partition(":")[0] for part in ("input", "output", "params") for line in wrapper[part]]
     assert [name for name in names if f'"{name}"' not in code] == []
@@ -297,9 +374,7 @@ def test_stores_on_the_nodes_of_a_cluster(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 
     def node(*words):
-        return subprocess.run(
-            [ROOT / "release" / "cluster" / "himach-node", *words], capture_output=True, text=True, check=True
-        )
+        return subprocess.run([RELEASE / "cluster" / "himach-node", *words], capture_output=True, text=True, check=True)
 
     def written(pushed):
         node("prepare", user)
