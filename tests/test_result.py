@@ -220,12 +220,6 @@ def test_a_terminal_without_unicode_gets_escapes():
     assert b"\\xe9" in raw.getvalue()
 
 
-def test_a_result_writes_into_no_other_directory(tmp_path):
-    (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(himach.UsageError, match="neither empty"):
-        Result([Plain()], [OUTCOME], make_record(Plain())).write(tmp_path)
-
-
 def test_outcomes_of_many_parts_are_shortened():
     result = Result([Plain()], [{f"part{i}": i for i in range(1000)}], make_record(Plain()))
     assert "part39: 39\n... and 960 more\n" in str(result)

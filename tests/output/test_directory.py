@@ -1,7 +1,6 @@
 """The directory of a run: what is written there, what stays, one run at a time, and what a killed one leaves."""
 
 import json
-import multiprocessing
 import os
 import random
 from pathlib import Path
@@ -256,27 +255,6 @@ def test_a_second_run_is_refused_by_name_until_the_first_ends(tmp_path):
             prepare_out(tmp_path)
         (tmp_path / "slurm.log").write_text("")
     prepare_out(tmp_path).release()
-
-
-def hold(out, locked, end):
-    with prepare_out(out):
-        locked.set()
-        end.wait()
-
-
-def test_a_dead_run_holds_no_lock(tmp_path):
-    context = multiprocessing.get_context("fork")
-    locked, end = context.Event(), context.Event()
-    process = context.Process(target=hold, args=(tmp_path, locked, end))
-    process.start()
-    locked.wait()
-    with pytest.raises(UsageError, match="another run"):
-        prepare_out(tmp_path)
-    process.kill()
-    process.join()
-    assert os.listdir(tmp_path) == [FOLDER]
-    prepare_out(tmp_path).release()
-    assert os.listdir(tmp_path) == []
 
 
 def test_of_many_runs_at_once_each_finds_the_directory_whole(tmp_path):
