@@ -40,6 +40,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "contacts": ("villin", {}),
     "secondary-structure": ("villin", {}),
     "clusters": ("villin", {"cutoff": 0.9}),
+    "pairwise-rmsd": ("villin", {}),
+    "native-contacts": ("villin", {}),
     "pca": ("villin", {}),
     "density": ("nanopore", {}),
     "dielectric": ("water", {"charges": ["name OW = -0.8476", "name HW1 HW2 = 0.4238"]}),

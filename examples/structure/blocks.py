@@ -7,12 +7,18 @@ not depend on ranks.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-__all__ = ["block_length", "join_block", "part_number", "split"]
+import himach
+from himach.examples.common import select
+from himach.examples.molecules import warn_of_cut_molecules
+from himach.examples.superposition import Reference, Superposition
+
+__all__ = ["FramePairs", "block_length", "check_memory", "join_block", "pair_blocks", "part_number", "split"]
 
 #: Frames that are sent together at first.
 PART = 64
@@ -62,3 +68,60 @@ def split(series: Any, frames: Sequence[int], length: int) -> Iterator[tuple[tup
 def join_block(series: Any) -> dict[str, Any]:
     """Join what `split` gave for a block, in the order of frames."""
     return {name: np.concatenate([part[name] for part in series.values]) for name in ("frames", "times", "values")}
+
+
+def pair_blocks(key: tuple[int, int], series: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield a block by its number, and its values for each block with which they are compared.
+
+    Parameters
+    ----------
+    key
+        That of `split`: the number of the block, and how many there are.
+    series
+        What `split` gave for it.
+    """
+    (block, blocks), content = key, join_block(series)
+    yield block, content
+    for other in range(blocks):
+        yield (min(block, other), max(block, other)), content["values"]
+
+
+def check_memory(analysis: himach.Analysis, pair_bytes: float) -> None:
+    """Raise UsageError if so many bytes for each two selected frames exceed the memory of this machine."""
+    n = len(analysis.frames)
+    needed, memory = pair_bytes * n * n, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > memory:
+        raise himach.UsageError(
+            f"{analysis.label()}: {n:,} frames need {needed / 1e9:.3g} GB on one rank, {pair_bytes:g} bytes for each "
+            f"two of them, and this machine has {memory / 1e9:.3g} GB; select fewer, as by step"
+        )
+
+
+class FramePairs(himach.Analysis):
+    """The first stage of an analysis that compares each two frames: blocks of the positions of selected atoms."""
+
+    #: Least number of frames in a block, and greatest number of blocks; each block is copied for every other one.
+    sizes: ClassVar[tuple[int, int]] = (1024, 16)
+
+    selection: str = "protein and backbone"
+    fit: str = "selection"
+
+    def setup(self, universe):
+        selected = select(universe, self, "selection")
+        warn_of_cut_molecules(self, selected)
+        self.selected = selected.indices
+        # Each two frames are superposed later, if by the atoms that are compared.
+        late = self.fit == "selection"
+        self.laid = Superposition(None) if late else Superposition.make(universe, self, Reference(universe, self, None))
+
+    def atoms(self, universe):
+        return universe.atoms[self.selected], universe.atoms[self.laid.indices]
+
+    def map(self, frame):
+        positions = frame.positions[self.selected]
+        if len(self.laid.indices):
+            positions = self.laid.move(frame.positions[self.laid.indices], positions).astype(np.float32)
+        yield himach.Pairs([part_number(frame)], positions[np.newaxis])
+
+    def reduce(self, part, series):
+        yield from split(series, self.frames, block_length(len(self.frames), *self.sizes))

@@ -17,10 +17,9 @@ from himach import kernels
 from himach.examples.common import check_not_negative, check_positive, select
 from himach.examples.drawing import time_axis
 from himach.examples.interactions.survival import find_runs, occupancy
-from himach.examples.molecules import warn_of_cut_molecules
-from himach.examples.structure.blocks import block_length, join_block, part_number, split
-from himach.examples.structure.gromos import assemble_bits, check_memory, gromos
-from himach.examples.superposition import Reference, Superposition, describe_fit
+from himach.examples.structure.blocks import FramePairs, check_memory, pair_blocks
+from himach.examples.structure.gromos import assemble_bits, gromos
+from himach.examples.superposition import describe_fit
 
 #: Clusters that a plot shows.
 SHOWN = 12
@@ -104,13 +103,10 @@ class Tiles(himach.Analysis):
     centers: int
 
     def reduce(self, key, series):
-        (block, blocks), content = key, join_block(series)
-        yield block, content
-        for other in range(blocks):
-            yield (min(block, other), max(block, other)), content["values"]
+        yield from pair_blocks(key, series)
 
 
-class Clusters(himach.Analysis):
+class Clusters(FramePairs):
     """Clusters of frames by the deviation of each two of them: the method of Daura and others (GROMOS).
 
     The frame that has the most others within a cutoff is the center of the first cluster, and these are its members.
@@ -143,8 +139,6 @@ class Clusters(himach.Analysis):
         "In which cluster each frame is, with the part of the frames that each cluster has; frames of a cluster are "
         "within {cutoff} Å of its center in the root-mean-square deviation of {selection}."
     )
-    #: Least number of frames in a block, and greatest number of blocks; each block is copied for every other one.
-    sizes: ClassVar[tuple[int, int]] = (1024, 16)
     then = Tiles
 
     selection: str = "protein and backbone"
@@ -165,25 +159,8 @@ class Clusters(himach.Analysis):
     def setup(self, universe):
         check_positive(self, "cutoff")
         check_not_negative(self, "centers")
-        selected = select(universe, self, "selection")
-        warn_of_cut_molecules(self, selected)
-        self.selected = selected.indices
-        # Each two frames are superposed later, if by the atoms that are compared.
-        late = self.fit == "selection"
-        self.laid = Superposition(None) if late else Superposition.make(universe, self, Reference(universe, self, None))
-        check_memory(len(self.frames))
-
-    def atoms(self, universe):
-        return universe.atoms[self.selected], universe.atoms[self.laid.indices]
-
-    def map(self, frame):
-        positions = frame.positions[self.selected]
-        if len(self.laid.indices):
-            positions = self.laid.move(frame.positions[self.laid.indices], positions).astype(np.float32)
-        yield himach.Pairs([part_number(frame)], positions[np.newaxis])
-
-    def reduce(self, part, series):
-        yield from split(series, self.frames, block_length(len(self.frames), *self.sizes))
+        super().setup(universe)
+        check_memory(self, 3 / 16)
 
 
 def find_positions(blocks, starts, frame):

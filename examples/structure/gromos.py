@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import numpy.typing as npt
 
-import himach
-
-__all__ = ["assemble_bits", "check_memory", "gromos"]
+__all__ = ["assemble_bits", "gromos"]
 
 Bits = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
-
-
-def check_memory(n: int) -> None:
-    """Raise UsageError if the bits of all pairs of n frames exceed the memory of this machine."""
-    needed, memory = 3 * n * n // 16, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > memory:
-        raise himach.UsageError(
-            f"clusters: {n:,} frames need {needed / 1e9:.3g} GB on one rank, for a bit for each two of them, and this "
-            f"machine has {memory / 1e9:.3g} GB; select fewer, as by step"
-        )
 
 
 def assemble_bits(tiles: dict[tuple[int, int], Bits], starts: Ints) -> Bits:

@@ -26,6 +26,8 @@ TABLES = {
     "rdf": "rdf(r,g) coordination(r,n)",
     "msd": "msd(tau_ps,msd) diffusion(from_ps,to_ps,d_cm2_s,yeh_hummer_cm2_s)",
     "contacts": "frequency(a,b,frequency) counts(time_ps,contacts) lifetimes(a,b,stays,mean_ps)",
+    "native-contacts": "q(time_ps,q)",
+    "pairwise-rmsd": "pairwise(time_ps,mean)",
     "clusters": "clusters(cluster,size,center_frame) membership(time_ps,cluster)",
     "pca": "variance(component,variance,share,cosine) projections(time_ps,pc1,pc2,pc3) surface(pc1,pc2,free_energy)",
     "density": "profile(position,density)",

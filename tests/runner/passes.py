@@ -44,6 +44,7 @@ PASSES = {
     ],
     "shape of a protein": [
         *("radius-of-gyration", "rmsf", "sasa", "geometry", "contacts", "secondary-structure", "clusters", "pca"),
+        *("pairwise-rmsd", "native-contacts"),
         *("-p", "sasa.points=100", "-p", "sasa.by=residue", "-p", "geometry.distances=ends=resid 1; resid 35"),
         *("-p", "geometry.dihedrals=phi:protein", "-p", "clusters.cutoff=0.9", "-p", "pca.components=3"),
         *(*VILLIN, "--step", "2"),

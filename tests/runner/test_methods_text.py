@@ -259,7 +259,7 @@ def test_a_file_sets_parameters_that_the_command_line_overrides(tmp_path):
     assert made.next_stage().settings() == {"longest": 5.0, "digits": 7}
     for text, message in (
         ("cutof = 1", "no parameter 'cutof'"),
-        ("cutoff = far", "lab.toml: it cannot be read"),
+        ("cutoff = far", "lab.toml: the file is not TOML"),
     ):
         file.write_text(text)
         with pytest.raises(himach.UsageError, match=message):

@@ -13,7 +13,9 @@ from support import plain
 
 import himach
 from himach.examples.structure import gromos
+from himach.examples.structure.blocks import check_memory
 from himach.examples.structure.clusters import Clusters
+from himach.examples.structure.pairwise_rmsd import PairwiseRmsd
 
 
 class Small(Clusters):
@@ -121,10 +123,27 @@ def test_centers_are_written_and_lie_over_the_first(tmp_path):
     assert (again.atoms.positions == MDAnalysis.Universe(tmp_path / "center_2.pdb").atoms.positions).all()
 
 
+@pytest.mark.parametrize("step", [1, 7, -2])
+def test_each_two_frames_beside_mdanalysis(step):
+    class SmallMatrix(PairwiseRmsd):
+        sizes = (8, 5)
+
+    universe = MDAnalysis.Universe(PSF, DCD)
+    numbers = sorted(range(98)[::step])
+    expected = deviations(universe, "name CA")[np.ix_(numbers, numbers)]
+    result = himach.run(SmallMatrix(selection="name CA"), DCD, PSF, step=step, cache="off")
+    np.testing.assert_allclose(result["matrix"], expected, atol=1e-5)
+    np.testing.assert_allclose(result["pairwise"]["mean"], expected.sum(axis=1) / (len(numbers) - 1), atol=1e-5)
+    np.testing.assert_allclose(result["pairwise"]["time_ps"], [universe.trajectory[number].time for number in numbers])
+
+
 def test_too_many_frames():
-    gromos.check_memory(10_000)
-    with pytest.raises(himach.UsageError, match=r"10,000,000 frames need 1\.88e\+04 GB on one rank"):
-        gromos.check_memory(10_000_000)
+    analysis = Clusters()
+    analysis.frames = range(10_000)
+    check_memory(analysis, 3 / 16)
+    analysis.frames = range(10_000_000)
+    with pytest.raises(himach.UsageError, match=r"clusters: 10,000,000 frames need 1\.88e\+04 GB on one rank"):
+        check_memory(analysis, 3 / 16)
 
 
 def test_centres_that_pdb_files_cannot_hold_are_gro_files(tmp_path):

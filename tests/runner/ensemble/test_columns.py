@@ -21,6 +21,8 @@ RUNS = {
     "water-residence": ("nanopore", {"solute": "name K"}),
     "ion-permeation": ("kcsa", CHANNEL),
     "rmsd": ("villin", {}),
+    "native-contacts": ("villin", {}),
+    "pairwise-rmsd": ("villin", {}),
     "rdf": ("nanopore", {"a": "name K"}),
     "msd": ("nanopore", {"selection": "name K"}),
     "hydrogen-bonds": ("villin", {}),
@@ -63,6 +65,8 @@ EXPECTED = {
         "carbons": (["lipid", "chain", "number", "carbon"], ["s_ch"]),
     },
     "membrane": {"flip_flops": ([], [])},
+    "native-contacts": {},
+    "pairwise-rmsd": {},
     "pca": {"variance": (["component"], ["variance"]), "surface": ([], [])},
     "radius-of-gyration": {},
     "rmsf": {"rmsf": (["atom"], ["rmsf", "bfactor"])},
@@ -81,6 +85,8 @@ IN_TIME = {
     "contacts": {"counts": ["contacts"]},
     "dielectric": {"running": []},
     "geometry": {"geometry": ["ends"]},
+    "native-contacts": {"q": ["q"]},
+    "pairwise-rmsd": {"pairwise": ["mean"]},
     "membrane": {"area": ["lower", "upper", "DLPE", "DLPC"], "thickness": ["thickness"]},
     "pca": {"projections": []},
     "radius-of-gyration": {"rg": ["rg", "asphericity", "acylindricity", "anisotropy"]},
@@ -88,7 +94,7 @@ IN_TIME = {
     "secondary-structure": {"content": STATES},
 }
 #: Of which no interval is told.
-UNSURE = {"events", "filter", "flip_flops", "membership", "radii", "running", "surface", "z"}
+UNSURE = {"events", "filter", "flip_flops", "membership", "pairwise", "radii", "running", "surface", "z"}
 
 
 @pytest.fixture(scope="module")
