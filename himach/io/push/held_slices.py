@@ -151,10 +151,6 @@ class HeldSlices:
         """Add one rank's slices of the launch with this number in the store."""
         (self._ranks if dataset.native else self._past).append(RankSlices(rank, dataset, launch))
 
-    def part(self, index: int, n_parts: int) -> HeldSlices:
-        """Return the slices of the ranks with rank % n_parts == index."""
-        return HeldSlices([item for item in self._ranks if item.rank % n_parts == index])
-
     @property
     def datasets(self) -> list[Dataset]:
         """Datasets of all ranks."""
@@ -165,13 +161,12 @@ class HeldSlices:
         """Ranks that have pushed slices here, ascending."""
         return sorted(item.rank for item in self._ranks)
 
-    def refresh(self, *, atoms: bool = True) -> None:
+    def refresh(self) -> None:
         """Take in slices pushed or dropped since; known slices are not queried again."""
         for item in self._ranks:
             numbers = item.numbers
             item.refresh()
-            if atoms:
-                item.atoms = _count_atoms(item, numbers)
+            item.atoms = _count_atoms(item, numbers)
 
     @property
     def launch(self) -> int:
@@ -284,14 +279,12 @@ def _sync(dataset: Dataset) -> None:
         raise StoreSystemError(f"{dataset.path}: {error.strerror}") from None
 
 
-def find_slices(
-    store: Store, name: str, part: tuple[int, int] = (0, 1), *, past: bool = False
-) -> dict[SliceKind, HeldSlices]:
-    """Return the slices of a simulation in a store by kind; `part` as in `HeldSlices.part`."""
+def find_slices(store: Store, name: str, *, past: bool = False) -> dict[SliceKind, HeldSlices]:
+    """Return the slices of a simulation in a store by kind; `past`: also where all have become frames."""
     slices: dict[SliceKind, HeldSlices] = {}
     for generation in store.generations(name + SUFFIX):
         parsed = parse_generation(generation)
-        if parsed is None or parsed[0] % part[1] != part[0]:
+        if parsed is None:
             continue
         rank, launch, kind = parsed
         try:

@@ -3,9 +3,9 @@
 `assemble_for_run()` serves a run, which then reads the frames, `SliceAssembler` a run that follows a simulation,
 `assemble_here()` ``himach stage --assemble``.
 
-In a round each rank reads slices of its node and sends them to the ranks that assemble and write these frames. While
-one round is sent, the next is read and earlier ones are written. A slice is dropped once its frame is on disk, so the
-process can be killed at any moment, and two can run at once: frames written twice are identical.
+One rank of each node works. In a round it reads slices of its node and sends them to the nodes that assemble and write
+these frames. While one round is sent, the next is read and earlier ones are written. A slice is dropped once its frame
+is on disk, so the process can be killed at any moment, and two can run at once: frames written twice are identical.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from himach.errors import HimachError, UsageError
 from himach.io.datasets.request import DatasetRequest
@@ -28,7 +30,6 @@ from himach.ranks.communicator import Communicator, World
 from himach.staging.assembly.complete_frames import Assembled, Finder
 from himach.staging.assembly.rounds import Rounds
 from himach.staging.assembly.target import AssemblyTarget
-from himach.staging.assembly.workers import Team
 from himach.staging.options import StageOptions
 from himach.staging.shares import open_store
 
@@ -46,40 +47,41 @@ def have_slices(world: World, store: Store | None, names: Sequence[str]) -> list
 
 
 def assemble(world: World, store: Store | None, name: str) -> Assembled:
-    """Assemble all frames of a dataset whose slices are complete (collective)."""
-    team = Team(world, has_store=store is not None)
-    # The first rank of a node counts all slices; each worker reads those of some ranks of the simulation.
-    leads = world.leaders is not None
-    part = (0, 1) if leads else team.part
-
-    def find() -> dict[SliceKind, HeldSlices]:
-        return {} if store is None or part is None else find_slices(store, name, part, past=leads)
-
-    by_kind = run_collectively(world.comm, find)
-    own_kinds = [kind for kind, slices in by_kind.items() if slices.datasets]
-    kinds: list[SliceKind] = sorted({kind for rank_kinds in world.comm.allgather(own_kinds) for kind in rank_kinds})
-    result = Assembled()
+    """Assemble all frames of a dataset whose slices are complete, by the first rank of each node (collective)."""
     leaders = world.leaders
-    run_collectively(world.comm, lambda: None if leaders is None else record_superseded(leaders, by_kind))
+    work = run_collectively(world.comm, lambda: None if leaders is None else _assemble(world, leaders, store, name))
+    result: Assembled = world.node.bcast(work)
+    return result
+
+
+def _assemble(world: World, leaders: Communicator, store: Store | None, name: str) -> Assembled:
+    by_kind = run_collectively(leaders, lambda: {} if store is None else find_slices(store, name, past=True))
+    own_kinds = [kind for kind, slices in by_kind.items() if slices.datasets]
+    kinds: list[SliceKind] = sorted({kind for node_kinds in leaders.allgather(own_kinds) for kind in node_kinds})
+    writers = np.flatnonzero(leaders.allgather(store is not None))
+    result = Assembled()
+    record_superseded(leaders, by_kind)
     targets, finders = [], []
     try:
         for kind in kinds:
             targets.append(target := AssemblyTarget(store, name, kind))
-            finders.append(finder := Finder(world, team, target, kind, by_kind.get(kind), result))
+            slices = by_kind.get(kind, HeldSlices())
+            finders.append(finder := Finder(leaders, world.sum, writers, target, kind, slices, result))
             # Check that all launches belong to one simulation before setting slices of any of them aside.
             target.agree_on_author(
-                world.comm, [slices for other, slices in by_kind.items() if kind.is_same_dataset(other)]
+                leaders, [slices for other, slices in by_kind.items() if kind.is_same_dataset(other)]
             )
-            finder.refresh()
-            Rounds(world, target, kind, finder.rank_slices, result).run(finder)
+            run_collectively(leaders, slices.refresh)
+            Rounds(leaders, world.name, target, kind, slices, result).run(finder)
             finder.forget_native()
         for finder in finders:
             finder.drop_aside()
     finally:
         for target in targets:
             target.close()
-    counts = world.comm.allgather((world.name, result.nodes.get(world.name, 0)))
-    result.nodes = {node: count for node in world.nodes if (count := sum(n for name, n in counts if name == node))}
+    result.nodes = {
+        node: count for counts in leaders.allgather(result.nodes) for node, count in counts.items() if count
+    }
     return result
 
 

@@ -7,19 +7,18 @@ is checked when they are assembled.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from himach.io.push.held_slices import HeldSlices, SliceKind
 from himach.ranks.collective import run_collectively
-from himach.ranks.communicator import Communicator, World
+from himach.ranks.communicator import Communicator
 from himach.staging.assembly.target import FOREIGN, AssemblyTarget
-from himach.staging.assembly.workers import WHOLE_FRAME, Team, assign, divide_among_ranks
 
 #: Incomplete frames whose reason is printed.
 MAX_NAMED_FRAMES = 8
@@ -91,75 +90,70 @@ def pick(frames: range | Numbers, places: Numbers) -> Numbers:
     return frames.start + places if isinstance(frames, range) else frames[places]
 
 
-#: Frames, and the rank that assembles each.
-Plan = tuple[Numbers, npt.NDArray[np.int32]]
-T = TypeVar("T")
+#: Reported in place of the number of atoms by a node that has the whole frame.
+WHOLE_FRAME = -1
 
-#: Frames whose ranks are planned at a time.
-PLANNED_FRAMES = 1 << 16
+
+def assign(shares: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the node of each frame, int64 (frames,).
+
+    `shares`: int64 (nodes, frames): atoms that each node has of each frame; `WHOLE_FRAME` where it has the whole frame.
+    """
+    nodes, frames = shares.shape
+    chosen = np.argmax(shares, axis=0)
+    holds = (shares == WHOLE_FRAME).any(axis=0)
+    chosen[holds] = np.argmax(shares[:, holds] == WHOLE_FRAME, axis=0)
+    free = np.maximum(-(-frames // nodes) - np.bincount(chosen[holds], minlength=nodes), 0)
+    largest = shares.max(axis=0)
+    unassigned = np.argsort(-largest, kind="stable")
+    unassigned = unassigned[~holds[unassigned]]
+    while len(unassigned):
+        # Each frame prefers the node with room that has most of its atoms; each node accepts the first ones.
+        scores = np.where(free[:, None] > 0, shares[:, unassigned], -2) if free.any() else shares[:, unassigned]
+        if not free.any():
+            free = np.full(nodes, -(-len(unassigned) // nodes))
+        preferred = np.argmax(scores, axis=0)
+        order = np.argsort(preferred, kind="stable")
+        counts = np.bincount(preferred, minlength=nodes)
+        places = np.empty(len(unassigned), np.int64)
+        places[order] = np.arange(len(unassigned)) - np.repeat(np.cumsum(counts) - counts, counts)
+        accepted = places < free[preferred]
+        chosen[unassigned[accepted]] = preferred[accepted]
+        free = free - np.bincount(preferred[accepted], minlength=nodes)
+        unassigned = unassigned[~accepted]
+    result: npt.NDArray[np.int64] = chosen.astype(np.int64)
+    return result
 
 
 class Finder:
-    """Finds frames of one kind whose slices are complete."""
+    """Finds frames of one kind whose slices are complete (collective over the first ranks of the nodes).
+
+    `writers`: those of them that have a store, int64 (n,).
+    """
 
     def __init__(
         self,
-        world: World,
-        team: Team,
+        leaders: Communicator,
+        sum_op: Any,
+        writers: Numbers,
         target: AssemblyTarget,
         kind: SliceKind,
-        slices: HeldSlices | None,
+        slices: HeldSlices,
         result: Assembled,
     ) -> None:
-        self._world, self._team, self._target, self._result = world, team, target, result
+        self._leaders, self._sum, self._writers = leaders, sum_op, writers
+        self._target, self._slices, self._result = target, slices, result
         self._n_atoms = kind.n_atoms
-        self._slices = slices or HeldSlices()
-        self.rank_slices = self._slices if world.leaders is None or team.part is None else self._slices.part(*team.part)
 
-    def refresh(self) -> None:
-        """Refresh the slices (collective)."""
-        leads = self._world.leaders is not None
-        run_collectively(self._world.comm, lambda: self._slices.refresh(atoms=leads))
-
-    def plans(self, frames_at_once: int) -> Iterator[Plan]:
-        """Yield frames that are complete by their atom counts, about `frames_at_once` per worker."""
-        per_batch = frames_at_once * self._team.workers * max(1, len(self._team.nodes))
-        batches = self._find_complete(per_batch) if self._world.leaders is not None else iter(())
-        while True:
-            numbers, ranks = self._from_leaders(partial(next, batches, None)) or (np.empty(0, np.int64), None)
-            if ranks is None:
-                return
-            for start in range(0, len(numbers), per_batch):
-                yield numbers[start : start + per_batch], ranks[start : start + per_batch]
-
-    def _from_leaders(self, function: Callable[[], T]) -> T | None:
-        """Call a function on the first ranks of nodes, over which it is collective; return its result on all ranks."""
-        leads = self._world.leaders is not None
-        result: T | None = self._world.node.bcast(
-            run_collectively(self._world.comm, lambda: function() if leads else None)
-        )
-        return result
-
-    # --- On the first rank of each node -------------------------------------------------------------------------------
-
-    @property
-    def _leaders(self) -> Communicator:
-        assert self._world.leaders is not None
-        return self._world.leaders
-
-    def _find_complete(self, batch: int) -> Iterator[Plan]:
-        """Yield complete frames and the rank that assembles each; ranks are balanced within each `batch`."""
-        nodes = self._team.nodes
-        for frames, atoms in totals(self._leaders, self._world.sum, self._slices, self._n_atoms):
+    def plans(self, frames_at_once: int) -> Iterator[tuple[Numbers, npt.NDArray[np.int32]]]:
+        """Yield frames that are complete by their atom counts, and the rank of each: `frames_at_once` a rank."""
+        batch = frames_at_once * max(1, len(self._writers))
+        for frames, atoms in totals(self._leaders, self._sum, self._slices, self._n_atoms):
             whole = pick(frames, np.flatnonzero(atoms >= self._n_atoms))
             self._note_incomplete(pick(frames, np.flatnonzero((atoms > 0) & (atoms < self._n_atoms))))
-            at_once = max(1, PLANNED_FRAMES // batch) * batch
-            for start in range(0, len(whole), at_once):
-                numbers = whole[start : start + at_once]
-                shares = self._shares(numbers)
-                chosen = [assign(shares[nodes, offset : offset + batch]) for offset in range(0, len(numbers), batch)]
-                ranks = [divide_among_ranks(part, [self._team.ranks[node] for node in nodes]) for part in chosen]
-                yield numbers, np.concatenate(ranks)
+            for start in range(0, len(whole), batch):
+                numbers = whole[start : start + batch]
+                yield numbers, self._writers[assign(self._shares(numbers)[self._writers])].astype(np.int32)
 
     def _shares(self, numbers: Numbers) -> Numbers:
         """Return the atoms that each node has of frames, `WHOLE_FRAME` for a whole frame (collective)."""
@@ -192,28 +186,14 @@ class Finder:
 
     def drop_aside(self) -> None:
         """Record the slices left aside; drop those of frames that are native by now (collective)."""
-
-        def find_first_aside() -> int | None:
-            by_node = self._leaders.allgather(self._slices.aside)
-            numbers = np.unique(np.concatenate(by_node))
-            native = self._native(numbers)
-            run_collectively(self._leaders, partial(self._slices.drop, numbers[native]))
-            return int(numbers[~native][0]) if not native.all() else None
-
-        self._result.note_aside(self._from_leaders(find_first_aside))
+        numbers = np.unique(np.concatenate(self._leaders.allgather(self._slices.aside)))
+        native = self._native(numbers)
+        run_collectively(self._leaders, partial(self._slices.drop, numbers[native]))
+        self._result.note_aside(int(numbers[~native][0]) if not native.all() else None)
 
     def forget_native(self) -> None:
         """Remove the reasons of frames that another process has assembled meanwhile (collective)."""
-
-        def forget() -> tuple[int, dict[int, str]]:
-            result = self._result
-            numbers = np.array(
-                sorted(number for number, reason in result.absent.items() if not reason.startswith(FOREIGN)), np.int64
-            )
-            for number in numbers[self._native(numbers)].tolist():
-                result.absent.pop(number, None)
-            return result.waiting, result.absent
-
-        state = self._from_leaders(forget)
-        assert state is not None
-        self._result.waiting, self._result.absent = state
+        absent = self._result.absent
+        numbers = np.array(sorted(n for n, reason in absent.items() if not reason.startswith(FOREIGN)), np.int64)
+        for number in numbers[self._native(numbers)].tolist():
+            absent.pop(number, None)

@@ -16,7 +16,7 @@ from himach.io.push.held_slices import HeldSlices, SliceKind
 from himach.io.store.bodhi import GatherHandle
 from himach.io.store.store import StoreFullError
 from himach.ranks.collective import run_collectively
-from himach.ranks.communicator import Communicator, World
+from himach.ranks.communicator import Communicator
 from himach.staging.assembly.complete_frames import Assembled, Finder
 from himach.staging.assembly.target import AssemblyTarget, FrameWriter
 
@@ -98,13 +98,18 @@ class Round:
 
 
 class Rounds:
-    """Assembles frames of one kind with all ranks."""
+    """Assembles frames of one kind with the ranks of a communicator, one on each node."""
 
     def __init__(
-        self, world: World, target: AssemblyTarget, kind: SliceKind, slices: HeldSlices, result: Assembled
+        self,
+        comm: Communicator,
+        node: str,
+        target: AssemblyTarget,
+        kind: SliceKind,
+        slices: HeldSlices,
+        result: Assembled,
     ) -> None:
-        self._world, self._slices, self._result = world, slices, result
-        self._comm = world.comm
+        self._comm, self._node, self._slices, self._result = comm, node, slices, result
         self._n_atoms = kind.n_atoms
         self._free = [self._new_round() for _ in range(MAX_ROUNDS)]
         self._target = target
@@ -148,7 +153,7 @@ class Rounds:
             outgoing[:] = [current.gather.parcel(rank) for rank in range(self._comm.size)]
             while len(self._written) > MAX_ROUNDS - 3:  # one each is being read, sent and written
                 self._await_written()
-            reason = f"on node {self._world.name} cannot be read"
+            reason = f"on node {self._node} cannot be read"
             return {number: f"the slice of rank {rank} {reason}" for number, rank in unread.items()}, sizes(outgoing)
 
         full, incoming_sizes = self._drop_durable(prepare)
@@ -183,7 +188,7 @@ class Rounds:
             self._result.note(absent)
         self._result.frames += len(dropped)
         written_here = by_rank[self._comm.rank][1]
-        self._result.nodes[self._world.name] = self._result.nodes.get(self._world.name, 0) + len(written_here)
+        self._result.nodes[self._node] = self._result.nodes.get(self._node, 0) + len(written_here)
         if len(dropped):
             self._dropped.append(self._dropper.submit(self._slices.drop, dropped))
         self._n_dropped = len(dropped)

@@ -21,7 +21,7 @@ from himach.io.push.held_slices import find_slices
 from himach.io.store.store import Store, StoreConflictError, StoreFullError
 from himach.ranks.communicator import alone
 from himach.staging.assembly.assemble import assemble
-from himach.staging.assembly.workers import WHOLE_FRAME, assign, divide_among_ranks
+from himach.staging.assembly.complete_frames import WHOLE_FRAME, assign
 
 N_ATOMS = 500
 BOX = np.array([9, 8, 7, 90, 90, 90], np.float32)
@@ -61,18 +61,6 @@ def test_frames_are_given_evenly(nodes, frames, seed):
     assert (shares[chosen, np.arange(frames)][(shares == WHOLE_FRAME).any(axis=0)] == WHOLE_FRAME).all()
     if not (shares == WHOLE_FRAME).any():
         assert np.bincount(chosen, minlength=nodes).max(initial=0) <= -(-frames // nodes)
-
-
-@given(st.lists(st.integers(0, 2), max_size=40), st.integers(1, 3))
-def test_ranks_of_a_node_get_neighbours_evenly(nodes, per_node):
-    ranks = [[per_node * node + i for i in range(per_node)] for node in range(3)]
-    node_of = np.array(nodes, np.int64)
-    chosen = divide_among_ranks(node_of, ranks)
-    assert (chosen // per_node == node_of).all()
-    for node in range(3):
-        own = chosen[node_of == node]
-        counts = np.bincount(own - per_node * node, minlength=per_node)
-        assert (np.diff(own) >= 0).all() and counts.max() - counts.min() <= 1
 
 
 def test_what_lies_on_one_node_stays_there():

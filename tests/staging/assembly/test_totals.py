@@ -58,12 +58,10 @@ def test_totals_are_those_of_a_dict(nodes, at_once):
 
 
 @given(st.lists(st.dictionaries(st.integers(0, 60), st.integers(1, 9)), max_size=4), st.sets(st.integers(0, 60)))
-def test_counts_and_parts(ranks, requested):
+def test_counts_of_frames(ranks, requested):
     slices = make_slices(ranks)
     numbers = np.array(sorted(requested), np.int64)
     expected = [sum(atoms.get(number, 0) for atoms in ranks) for number in sorted(requested)]
     assert slices.count_atoms(numbers).tolist() == expected
-    halves = [slices.part(index, 2).count_atoms(numbers) for index in range(2)]
-    assert sum(halves).tolist() == expected
     for rank_slices, atoms in zip(slices._ranks, ranks, strict=True):
         assert rank_slices.select(numbers).tolist() == sorted(requested & set(atoms))
