@@ -114,16 +114,6 @@ def adk():
     return frames, radii
 
 
-def test_against_mdtraj(adk):
-    """The points are MDTraj's, but for their rounding: of 3.2 million few are on the other side of a sphere."""
-    frames, radii = adk
-    result, peer = sasa(frames.xyz[0] * 10, radii), 100 * mdtraj.shrake_rupley(frames)[0]
-    points = np.rint((result - peer) * 960 / (4 * np.pi * (np.array(radii) + 1.4) ** 2))
-    assert np.abs(points).sum() <= 20
-    assert result.sum() == pytest.approx(peer.sum(), rel=2e-5)
-    assert result.sum() == pytest.approx(10420.0, abs=0.1)
-
-
 def test_images_of_a_molecule_that_crosses_the_boundary(adk):
     frames, radii = adk
     whole = frames.xyz[0] * 10

@@ -6,25 +6,11 @@ import secrets
 import socket
 import struct
 
+from himach.io.store.bodhi import crc32c
+
 MAGIC = b"BdhW"
 OPEN, FRAME, FLUSH, READ, TAKE, RUNS, FETCH, SURVEY, STATUS, STOP, ANSWER = range(1, 12)
 ANSWER_HEAD = struct.Struct("<iHH")
-
-
-def _remainder(byte):
-    for _ in range(8):
-        byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
-    return byte
-
-
-_REMAINDERS = [_remainder(byte) for byte in range(256)]
-
-
-def crc32c(data):
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = crc >> 8 ^ _REMAINDERS[(crc ^ byte) & 0xFF]
-    return crc ^ 0xFFFFFFFF
 
 
 def message(verb, body=b"", *, magic=MAGIC, version=5, size=None, crc=None):
