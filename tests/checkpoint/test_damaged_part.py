@@ -285,18 +285,6 @@ def test_objects_larger_than_their_bytes(kind, content):
         unpack(data, 1, False)
 
 
-def test_other_files(small):
-    small.write_bytes(b"himpairs" + bytes(1000))
-    assert "not a zip file" in refused(small)
-    small.unlink()
-    assert "No such file" in refused(small)
-    os.mkfifo(small)
-    assert "no file" in refused(small)
-    small.unlink()
-    small.mkdir()
-    refused(small)
-
-
 def test_a_part_that_changes_while_it_is_read(tmp_path):
     """A row that is behind all frames is never given to those who count on it."""
     path = Made([[[himach.Pairs([1], [0.5])]] * 3]).write(tmp_path)

@@ -188,12 +188,6 @@ numpys = st.one_of(
     dtypes.flatmap(arrays),
 )
 plain = st.recursive(st.one_of(scalars, numpys), lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=6)
-values = st.one_of(
-    *[
-        st.lists(of, min_size=1, max_size=8)
-        for of in (st.floats(), st.integers(), text, st.booleans(), st.none(), plain)
-    ]
-)
 keys = st.recursive(
     st.one_of(st.integers(-3, 3), st.integers(), st.floats(allow_nan=False), text, st.binary(max_size=4), st.none()),
     lambda inner: st.lists(inner, max_size=3).map(tuple),
@@ -250,14 +244,6 @@ def check(made, path, expected, pickles):
 def test_what_map_made_comes_back_to_the_last_bit(tmp_path, chunks, expected, step):
     made = Made(chunks, step=step)
     check(made, made.write(tmp_path, pickles=True), BitMap64(expected), True)
-
-
-@QUICK
-@given(values)
-def test_python_values_come_back_as_the_same_types(tmp_path, drawn):
-    made = Made([[[(7, value) for value in drawn]]])
-    (block,) = open_part(made.write(tmp_path, pickles=True), trusted=True).chosen()[0]
-    assert list(map(exact, block.values)) == list(map(exact, made.blocks[0].values))
 
 
 @pytest.mark.parametrize(
