@@ -13,7 +13,6 @@ from support import needs
 from uncertainty import series
 
 from himach.uncertainty import equilibration, halves, inefficiency, mean
-from himach.uncertainty.block_mean import n_blocks
 
 WALKS = st.lists(st.integers(-3, 3), min_size=1, max_size=60)
 
@@ -23,12 +22,6 @@ def test_the_inefficiency_is_that_of_the_slow_twin(steps, summed):
     values = np.cumsum(steps) if summed else np.array(steps)
     # Where a pair of lags is 0 but for rounding, one may end the sum and the other not: what is added is as small.
     assert inefficiency(values) == pytest.approx(series.inefficiency(values.tolist()), rel=1e-6)
-
-
-@pytest.mark.parametrize("phi", [-0.5, 0.3, 0.8, 0.95])
-def test_the_inefficiency_of_long_memory_is_that_of_the_slow_twin(phi):
-    for values in series.first_order(np.random.default_rng(2), phi, 200, 5):
-        assert inefficiency(values) == pytest.approx(series.inefficiency(values.tolist()))
 
 
 @given(WALKS, st.integers(-5, 5), st.sampled_from([-4.0, 0.5, 2.0**400, 2.0**-400]))
@@ -46,11 +39,6 @@ def test_the_inefficiency_is_that_of_the_process(phi):
     random = np.random.default_rng(1)
     result = [inefficiency(values) for values in series.first_order(random, phi, 4000, 40)]
     assert np.mean(result) == pytest.approx((1 + phi) / (1 - phi), rel=0.06)
-
-
-@pytest.mark.parametrize("values", [[3.0], [0.1] * 37, [1e308] * 5, [0, 0], [True, True]])
-def test_a_constant_has_no_inefficiency(values):
-    assert inefficiency(values) == 1
 
 
 def mean_by_loop(values, level):
@@ -75,25 +63,7 @@ def test_it_is_what_the_loop_finds(values, level):
     value, low, high, blocks = mean_by_loop([float(v) for v in values], level)
     assert [result.value, result.low, result.high] == pytest.approx([value, low, high], rel=1e-9, abs=1e-9, nan_ok=True)
     assert (result.blocks, result.converged, result.level) == (blocks, blocks > 0, level)
-
-
-@pytest.mark.parametrize(
-    "n_eff, blocks", [(1, 0), (7.99, 0), (8, 4), (39.9, 4), (40, 5), (47.9, 5), (64, 8), (160, 20), (1e6, 20)]
-)
-def test_the_rule_for_blocks(n_eff, blocks):
-    assert n_blocks(n_eff) == blocks
-
-
-def test_below_eight_independent_values_there_is_no_interval():
-    walk = mean(np.arange(100.0))
-    assert not walk.converged
-    assert math.isnan(walk.low) and math.isnan(walk.high) and math.isnan(walk.error) and math.isnan(walk.half_width)
-    assert walk.value == 49.5
-    assert walk.blocks == 0
-    assert walk.n_eff < 8
-    assert "not converged (N_eff" in str(walk)
-    assert not mean([1, 2, 1, 2, 1, 2, 1]).converged
-    assert mean([1, 2, 1, 2, 1, 2, 1, 2]).converged
+    assert np.isfinite([result.error, result.half_width]).tolist() == [blocks > 0] * 2
 
 
 @pytest.mark.parametrize("constant", [0.1, 0.0, -7e300, 1e308, 5e-324])
@@ -212,12 +182,6 @@ def test_a_long_series_is_found_as_a_short_one():
     result = [equilibration(values) for values in transients(2000, 50_000)[:8]]
     assert all(2000 < start < 5 * 2000 for start in result)
     assert all(start % 7 == 0 for start in result), "of bins of 7 values"
-
-
-def test_nothing_is_left_out_where_too_little_would_be_left():
-    assert equilibration(np.arange(50.0)) == 0
-    assert equilibration([3.0]) == 0
-    assert equilibration([0.0] * 30) == 0
 
 
 @pytest.mark.parametrize("unit", [1e300, 1e-300])

@@ -64,14 +64,6 @@ def test_blocks_that_are_joined_at_once(numbers, at_once):
     assert [item.tolist() for item in split_blocks(add_blocks(of_block))] == [frames, [[item] for item in sums]]
 
 
-def test_blocks_are_as_many_as_frames_or_at_least_half_of_64():
-    for n in (1, 2, 63, 64, 65, 128, 129, 1000, 4096):
-        frames, _ = split_blocks(add_blocks(np.array([block_row(7 + i, [1, 2]) for i in range(n)])))
-        assert frames.sum() == n
-        assert min(n, FINE_BLOCKS / 2) <= len(frames) <= FINE_BLOCKS
-        assert set(frames[1:-1].tolist()) <= {frames.max()}
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
