@@ -28,6 +28,9 @@ settings.register_profile("search", deadline=None, suppress_health_check=[Health
 settings.register_profile("himach", settings.get_profile("search"), derandomize=True)
 settings.load_profile("himach")
 
+#: Where fixtures of several folders lie.
+pytest_plugins = ["support.servers"]
+
 #: How the names of tests begin that one process runs, where several share the tests: one SLURM; what is built once.
 TOGETHER = {
     "slurm": (

@@ -15,6 +15,7 @@ from pyroaring import BitMap64
 from support import commands
 from support.cache_data import frame_of, push
 from support.ranks import clean_environment
+from support.servers import Running, free_addresses
 from support.shelves import flip
 
 import himach
@@ -28,7 +29,6 @@ from himach.io.store.store import Store
 
 from ..frame_sources import N_FRAMES as SOURCE_FRAMES
 from ..frame_sources import CachedFramesTests, fill
-from .conftest import Running, free_addresses
 
 FAR = [0, 1, 2**40, 2**40 + 3, MAX_NUMBER]
 MEMORY = 3_000_000  # kB of addresses that a command may take; a bit for each number would be 125 TiB

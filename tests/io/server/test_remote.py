@@ -10,6 +10,7 @@ import pytest
 from MDAnalysisTests.datafiles import GRO, XTC
 from support.cache_data import natives
 from support.commands import himach
+from support.servers import peering
 from support.shelves import spoil
 
 from himach.errors import TrajectoryError, UsageError
@@ -17,8 +18,6 @@ from himach.io.server.admission import read_key
 from himach.io.server.remote_store import RemoteStore, divide
 from himach.io.server.survey import HEAD, Server, format_choice, parse, parse_choice, read_peers, survey, with_port
 from himach.io.store.store import Store, StoreError, StoreNotFoundError
-
-from .conftest import free_addresses
 
 N_ATOMS, N_FRAMES = 9000, 300
 
@@ -42,22 +41,6 @@ def same(frame, number, atoms=slice(None)):
     return (
         frame is not None and frame.number == number and np.array_equal(frame.positions[atoms], frame_of(number)[atoms])
     )
-
-
-def peering(tmp_path, run_server, n, fill_one):
-    """Start servers that know each other."""
-    peers = tmp_path / "peers"
-    addresses = free_addresses(n)
-    peers.write_text("# all of them\n" + "".join(f"{address}  # one\n" for address in addresses))
-    for i in range(n):
-        fill_one(i)
-    running = []
-    for address in addresses:
-        one = run_server("--peers", str(peers))
-        one.terminate()
-        one.start(address)
-        running.append(one)
-    return running
 
 
 @pytest.fixture
