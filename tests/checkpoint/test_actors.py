@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import himach, same_files, wait_until
-from support.disks import small_disk
+from support.needs import small_disk
 from support.ranks import clean_environment
 
 from himach.checkpoint.directory import PairsDirectory

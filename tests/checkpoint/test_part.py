@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from pyroaring import BitMap64
-from support.disks import small_disk
+from support.needs import small_disk
 
 import himach
 from himach.checkpoint.objects import NotPlainError, as_dtype, describe

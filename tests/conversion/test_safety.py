@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
 from support.commands import himach, processes_with, start_himach, wait_until
-from support.disks import small_disk
+from support.needs import small_disk
 from support.ranks import clean_environment, mpiexec
 
 pytestmark = pytest.mark.filterwarnings("ignore")

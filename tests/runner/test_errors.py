@@ -12,7 +12,7 @@ import MDAnalysisTests.datafiles as data
 import pytest
 from runner.trials import MarkedRun, launch
 from support.commands import DATA, himach, processes_with, wait_until
-from support.disks import small_disk
+from support.needs import small_disk
 from support.ranks import clean_environment
 
 SCRIPT = '''

@@ -1,7 +1,7 @@
 """What tests need of the machine: they skip, or fail where it is required, and say for want of what.
 
-`program()`, `module()`, `root()`, `mount_namespace()` and `fuse()` are called by a test or a fixture. `missing()`
-gathers what was skipped for the summary at the end of pytest (`tests/conftest.py`).
+`program()`, `module()`, `root()`, `mount_namespace()`, `fuse()` and `small_disk()` are called by a test or a fixture.
+`missing()` gathers what was skipped for the summary at the end of pytest (`tests/conftest.py`).
 """
 
 import ctypes.util
@@ -11,7 +11,9 @@ import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import pytest
@@ -80,3 +82,17 @@ def sample(cases: Iterable[T], number: int) -> list[T]:
     if os.environ.get("HIMACH_NIGHTLY") or number >= len(cases):
         return cases
     return [cases[i * (len(cases) - 1) // max(number - 1, 1)] for i in range(number)]
+
+
+@contextmanager
+def small_disk(folder: Path, options: str) -> Iterator[Path]:
+    """Mount a disk at a new folder, with options of tmpfs (``size=1M``); skip where that may not be done."""
+    root("to mount a small disk")
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", folder], capture_output=True, check=False)
+    if mounted.returncode:
+        skip("the right to mount a small disk")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.cache_data import N_FRAMES, Emit, analyse, bits, datasets, make, make_dump, numbers_of, only_dataset
-from support.disks import small_disk
+from support.needs import small_disk
 from support.ranks import clean_environment
 
 import himach

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.cache_data import make, stage_on_nodes
 from support.commands import himach, same_files
-from support.disks import small_disk
+from support.needs import small_disk
 from support.ranks import run_under_mpiexec
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.disks import small_disk
+from support.needs import small_disk
 from support.shelves import fill, place_of, positions_of, segment_files, set_version
 
 from himach.errors import UsageError
