@@ -191,9 +191,14 @@ size_t dataset_numbers(bodhi_dataset *dataset, unsigned kind, uint64_t from, uin
     return n;
 }
 
-bool dataset_is_vacant(bodhi_dataset *dataset, unsigned kind) {
+bool dataset_is_vacant(const bodhi_dataset *dataset, unsigned kind) {
     uint64_t first;
-    return dataset_numbers(dataset, kind, 0, &first, 1) == 0;
+    bool vacant = table_numbers(&dataset->tables[kind], 0, &first, 1) == 0;
+    for (size_t i = 0; i < dataset->n_segments && vacant; i++) {
+        const sealed *t = table_between(dataset, kind, i, 0, UINT64_MAX);
+        vacant = t == NULL || sealed_living(t) == 0;
+    }
+    return vacant;
 }
 
 uint64_t dataset_living(bodhi_dataset *dataset, unsigned kind) {

@@ -176,10 +176,11 @@ void dataset_pass_over(bodhi_dataset *dataset, unsigned kind, const place *copy)
 /* Set the bits of the frames of one kind. */
 void dataset_mark(bodhi_dataset *dataset, unsigned kind, const frame_selection *chosen, uint64_t *words);
 
-/* Living frame numbers >= `from`, each once, up to `capacity` of them; how many there are; whether there are none. */
+/* Living frame numbers >= `from`, each once, up to `capacity` of them; how many there are; whether there are none, which
+ * takes no look into a table. */
 size_t dataset_numbers(bodhi_dataset *dataset, unsigned kind, uint64_t from, uint64_t *numbers, size_t capacity);
 uint64_t dataset_living(bodhi_dataset *dataset, unsigned kind);
-bool dataset_is_vacant(bodhi_dataset *dataset, unsigned kind);
+bool dataset_is_vacant(const bodhi_dataset *dataset, unsigned kind);
 
 /* The frames of one kind between `low` and `high`, ascending; the number of runs, or -1: there is no room for all. */
 int64_t dataset_runs(bodhi_dataset *dataset, unsigned kind, uint64_t low, uint64_t high, bodhi_run *runs,
