@@ -59,7 +59,7 @@ def get_charges(atoms: AtomGroup, analysis: Any) -> Floats:
                 f"{analysis.label()}: charges: {entry!r} is not a selection and its charge, as in 'name OW = -0.834'"
             ) from None
         try:
-            all_charges[Atoms.of(selection).select_fixed(atoms.universe, "charges").indices] = charge
+            all_charges[Atoms.from_value(selection).select_fixed(atoms.universe, "charges").indices] = charge
         except himach.UsageError as error:
             raise himach.UsageError(f"{analysis.label()}: {error}") from error
     charges: Floats = all_charges[atoms.indices]

@@ -28,7 +28,7 @@ def select(universe: Universe, analysis: himach.Analysis, parameter: str) -> Ato
         If the selection cannot be read or selects no atom.
     """
     try:
-        return Atoms.of(getattr(analysis, parameter)).select_fixed(universe, parameter)
+        return Atoms.from_value(getattr(analysis, parameter)).select_fixed(universe, parameter)
     except himach.UsageError as error:
         raise himach.UsageError(f"{analysis.label()}: {error}") from error
 

@@ -47,7 +47,7 @@ def named_selections(universe: Universe, analysis: Any, parameter: str) -> dict[
         if name in groups:
             raise himach.UsageError(f"{analysis.label()}: two {parameter} are called {name!r}; name them, as in a=...")
         try:
-            groups[name] = Atoms.of(selection).select_fixed(universe, parameter)
+            groups[name] = Atoms.from_value(selection).select_fixed(universe, parameter)
         except himach.UsageError as error:
             raise himach.UsageError(f"{analysis.label()}: {error}") from error
     return groups

@@ -148,7 +148,7 @@ class Reference:
             return np.asarray(atoms.positions)
         selection = getattr(self._analysis, parameter) if selection is None else selection
         try:
-            matches = Atoms.of(selection).select(self._file, parameter)
+            matches = Atoms.from_value(selection).select(self._file, parameter)
         except himach.UsageError as error:
             raise himach.UsageError(f"{self._prefix}: {error}") from error
         if len(matches) != len(atoms):

@@ -107,7 +107,7 @@ class Argument:
             return [self._selected(item, universe) for item in value]
         if not isinstance(value, str):
             raise UsageError(f"parameter {self.parameter.name}: {value!r} is no selection of atoms")
-        return Atoms.of(value).select(universe, self.parameter.name)
+        return Atoms.from_value(value).select(universe, self.parameter.name)
 
 
 class Adapted(Analysis):

@@ -50,7 +50,7 @@ class Atoms:
     n_atoms: int = field(default=0, compare=False)  # of the Universe of a given group; 0 if there was none
 
     @classmethod
-    def of(cls, value: Any) -> Atoms:
+    def from_value(cls, value: Any) -> Atoms:
         """Return the atoms of a selection, an AtomGroup or a `value`; raise TypeError for anything else.
 
         Raises
@@ -65,7 +65,7 @@ class Atoms:
             updating = text.startswith(UPDATING)
             return cls((text.removeprefix(UPDATING).strip(),), updating=updating)
         if isinstance(value, dict) and value.keys() == {"updating", "of"}:
-            base = None if value["of"] is None else cls.of(value["of"])
+            base = None if value["of"] is None else cls.from_value(value["of"])
             return cls(tuple(map(str, value["updating"])), updating=True, base=base)
         if isinstance(value, list | tuple) and all(isinstance(index, int | np.integer) for index in value):
             return cls(indices=tuple(map(int, value)))

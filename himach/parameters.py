@@ -172,7 +172,7 @@ def _convert(hint: Any, value: Any, is_text: bool = False) -> Any:
             raise TypeError
         return [_convert(member, item) for item in items]
     if is_atom_group(hint):
-        return Atoms.of(json.loads(value) if is_text and value.startswith(("[", "{")) else value)
+        return Atoms.from_value(json.loads(value) if is_text and value.startswith(("[", "{")) else value)
     if is_text:
         return _TRUTH[value.lower()] if hint is bool else hint(value)
     value = value.item() if isinstance(value, np.generic) else value

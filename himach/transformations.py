@@ -44,7 +44,9 @@ class Transformation(ABC):
         """Return this transformation for a Universe at its current frame; raise UsageError if that is impossible."""
         bound = copy(self)
         everything = self.selection == "all"
-        bound._bind(universe.atoms if everything else Atoms.of(self.selection).select_fixed(universe, self.name))
+        bound._bind(
+            universe.atoms if everything else Atoms.from_value(self.selection).select_fixed(universe, self.name)
+        )
         return bound
 
     @abstractmethod
@@ -266,7 +268,7 @@ class Fit(Transformation):
 
         try:
             universe = MDAnalysis.Universe(str(self.reference), to_guess=())
-            file_atoms = Atoms.of(self.selection).select_fixed(universe, self.name)
+            file_atoms = Atoms.from_value(self.selection).select_fixed(universe, self.name)
         except (ValueError, TypeError, OSError, AttributeError) as error:
             raise UsageError(f"reference {self.reference}: {error}") from error
         if len(file_atoms) != n_atoms:

@@ -50,7 +50,7 @@ def test_a_node_marks_what_it_holds_of_a_choice_and_of_what_is_left_of_it(number
     for selection, wanted in ((frames, numbers), (Remaining.from_mask(frames, mask), np.array(numbers)[mask].tolist())):
         if not wanted:
             continue
-        words = frame_bitmaps(InMemory.of(native=held), selection)[0]
+        words = frame_bitmaps(InMemory.from_numbers(native=held), selection)[0]
         bits = np.unpackbits(words.view(np.uint8), bitorder="little")[: len(wanted)]
         assert bits.tolist() == [number in held for number in wanted]
 
@@ -139,26 +139,26 @@ U = MDAnalysis.Universe(PSF, DCD)
 
 @given(indices=st.lists(st.integers(0, 3340), min_size=1, max_size=30))
 def test_a_group_is_told_of_so_that_the_same_atoms_in_the_same_order_come_back(indices):
-    atoms = Atoms.of(U.atoms[indices])
-    again = Atoms.of(json.loads(json.dumps(atoms.value)))
+    atoms = Atoms.from_value(U.atoms[indices])
+    again = Atoms.from_value(json.loads(json.dumps(atoms.value)))
     assert again == atoms
     assert atoms.select(U, "x").ix.tolist() == again.select(U, "x").ix.tolist() == indices
 
 
 def test_groups_as_text(universe):
-    assert str(Atoms.of(universe.atoms[2:6])) == "index 2:5"
-    assert str(Atoms.of(universe.atoms[[2, 3, 7]])) == "index 2:3 7"
-    assert str(Atoms.of(universe.atoms[[7, 3]])) == "[7, 3]"
-    assert str(Atoms.of(universe.residues[:1])) == "index 0:18"
-    assert repr(Atoms.of(universe.atoms[::2])) == "<1671 atoms>", "not all of many"
-    assert str(Atoms.of("  name CA ")) == "name CA"
+    assert str(Atoms.from_value(universe.atoms[2:6])) == "index 2:5"
+    assert str(Atoms.from_value(universe.atoms[[2, 3, 7]])) == "index 2:3 7"
+    assert str(Atoms.from_value(universe.atoms[[7, 3]])) == "[7, 3]"
+    assert str(Atoms.from_value(universe.residues[:1])) == "index 0:18"
+    assert repr(Atoms.from_value(universe.atoms[::2])) == "<1671 atoms>", "not all of many"
+    assert str(Atoms.from_value("  name CA ")) == "name CA"
 
 
 @pytest.mark.parametrize("within", ["all", "resid 1:100", "resid 100:1 or resid 5"])
 def test_updating_groups_stay_updating(universe, within):
     base = universe.atoms if within == "all" else universe.select_atoms("resid 1:100")
     group = base.select_atoms("around 3.5 resid 50", "name CA and prop x < 0", updating=True)
-    atoms = Atoms.of(json.loads(json.dumps(Atoms.of(group).value)))
+    atoms = Atoms.from_value(json.loads(json.dumps(Atoms.from_value(group).value)))
     again = atoms.select(universe, "x")
     sizes = set()
     for _ in universe.trajectory[::20]:
@@ -180,19 +180,19 @@ def test_updating_groups_stay_updating(universe, within):
 )
 def test_what_cannot_be_selected_is_named(universe, value, said):
     with pytest.raises(himach.UsageError, match=said):
-        Atoms.of(value).select(universe, "protein")
+        Atoms.from_value(value).select(universe, "protein")
 
 
 def test_groups_that_cannot_be_told_of_are_refused(universe):
     helper = universe.atoms[:5]
     with pytest.raises(himach.UsageError, match="names other groups"):
-        Atoms.of(universe.select_atoms("around 3 group helper", helper=helper, updating=True))
+        Atoms.from_value(universe.select_atoms("around 3 group helper", helper=helper, updating=True))
     other = MDAnalysis.Universe.empty(5).atoms
     with pytest.raises(himach.UsageError, match="Universe of 5 atoms, and that of the run has 3341"):
-        Atoms.of(other).select(universe, "protein")
+        Atoms.from_value(other).select(universe, "protein")
     for value in (5, None, 1.5, {"a": 1}, [1.5], universe.atoms[0].position):
         with pytest.raises(TypeError):
-            Atoms.of(value)
+            Atoms.from_value(value)
 
 
 class Near(himach.Analysis):
@@ -238,7 +238,7 @@ def test_a_run_has_groups_of_its_own_universe(universe, ranks):
         assert json.loads(json.dumps(entry)) == entry
         expected = [(float(protein.positions.sum()), len(shell), [3, 7]) for _ in universe.trajectory[::30]]
         assert results["Near"]["result"] == expected
-    assert near.settings()["shell"] == Atoms.of(shell)
+    assert near.settings()["shell"] == Atoms.from_value(shell)
     near.protein = "name N"
     assert str(near.settings()["protein"]) == "name N"
 
@@ -250,10 +250,10 @@ def test_parameters_of_a_command_line():
         "AtomGroup or None",
         "list of AtomGroup",
     ]
-    assert parameters["protein"].parse("updating name O") == Atoms.of("updating name O")
+    assert parameters["protein"].parse("updating name O") == Atoms.from_value("updating name O")
     assert parameters["protein"].parse("[5, 3]") == Atoms(indices=(5, 3))
     assert parameters["shell"].parse("none") is None
-    assert parameters["ends"].parse("name N,name O") == [Atoms.of("name N"), Atoms.of("name O")]
+    assert parameters["ends"].parse("name N,name O") == [Atoms.from_value("name N"), Atoms.from_value("name O")]
     with pytest.raises(himach.UsageError, match="parameter protein: 5 \\(int\\) is not an AtomGroup"):
         Near(protein=5)
     with pytest.raises(himach.UsageError, match=r"parameter protein: '\[1.5\]' is not an AtomGroup"):

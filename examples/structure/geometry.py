@@ -118,7 +118,7 @@ class Geometry(himach.Analysis):
 
     def select(self, universe, parameter, selection):
         try:
-            return Atoms.of(selection).select_fixed(universe, parameter)
+            return Atoms.from_value(selection).select_fixed(universe, parameter)
         except himach.UsageError as error:
             raise himach.UsageError(f"{self.label()}: {error}") from error
 

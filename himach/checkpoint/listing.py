@@ -41,7 +41,7 @@ class Entry:
     generation: int
     last: bool  # whether it is the last used one of this analysis
     covered: BitMap64 = field(repr=False)  # frame numbers
-    of: int | None  # number of frames of the trajectory at the last use; None if unreadable
+    n_frames: int | None  # number of frames of the trajectory at the last use; None if unreadable
     pairs: int
     parts: int
     nbytes: int
@@ -136,7 +136,7 @@ def format_frames(entry: Entry) -> str:
         for first, count in ranges.tolist()
     ]
     named = texts if len(texts) <= MOST else [*texts[: MOST - 1], "...", texts[-1]]
-    total = "" if entry.of is None else f" of {entry.of:,}"
+    total = "" if entry.n_frames is None else f" of {entry.n_frames:,}"
     if len(texts) == 1 and step == 1:
         return f"{texts[0]}{total}"
     return f"{len(entry.covered):,}{total}: {', '.join(named)}"
@@ -183,7 +183,7 @@ def _entry(label: str, generation: FingerprintVersion, last: FingerprintVersion,
         generation=generation.number,
         last=generation is last,
         covered=covered,
-        of=None if fingerprint is None else fingerprint.dataset.n_frames,
+        n_frames=None if fingerprint is None else fingerprint.dataset.n_frames,
         pairs=pairs,
         parts=parts,
         nbytes=nbytes,

@@ -127,7 +127,7 @@ def _open_existing(directory: Path) -> KeptFrames | None:
 def _ensemble_lines(analysis: str, items: Sequence[Entry]) -> list[tuple[str, str]]:
     """Return a description of an analysis's pairs of all members, from the generations that were used last."""
     used = [row for row in items if row.analysis == analysis and row.last]
-    totals = [len(row.covered) if row.of is None else row.of for row in used]
+    totals = [len(row.covered) if row.n_frames is None else row.n_frames for row in used]
     bad = [row.member for row in used if row.bad]
     shared = dict(item for item in used[0].parameters.items() if all(item in row.parameters.items() for row in used))
     return [
@@ -171,7 +171,7 @@ def _to_json(entry: Entry) -> dict[str, Any]:
         "used_last": entry.last,
         "frames": len(entry.covered),
         "ranges": ranges,  # each with first, last and step
-        "trajectory_frames": entry.of,
+        "trajectory_frames": entry.n_frames,
         "pairs": entry.pairs,
         "parts": entry.parts,
         "bytes": entry.nbytes,

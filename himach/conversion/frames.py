@@ -51,7 +51,7 @@ class Steps:
 
         self._view: View = View(opened.copy_topology(), opened.origin, opened.frames, opened.first, name="convert")
         self._universe: Universe = self._view.universe
-        self.atoms: AtomGroup = Atoms.of(options.selection).select_fixed(self._universe, "select")
+        self.atoms: AtomGroup = Atoms.from_value(options.selection).select_fixed(self._universe, "select")
         self._bonds = topology_bonds(self._universe)  # before any are guessed
         self.warnings: list[str] = []
         ts = self._universe.trajectory.ts

@@ -82,7 +82,7 @@ def run_pass(
     tables = [bool(reducer.rows.counts) for reducer in reducers]
     n = len(analyses)
     totals = world.total(np.array([pairs, exchange.sent, memory.spilled, *mapped, *tables], np.int64)).tolist()
-    tabled = [chain[0].yields_rows() or some > 0 for chain, some in zip(analyses, totals[3 + n :], strict=True)]
+    tabled = [chain[0].yields_rows() or n_rows > 0 for chain, n_rows in zip(analyses, totals[3 + n :], strict=True)]
     return Passed(
         results=[result for result in results if result is not None] if comm.rank == 0 else None,
         rows=[reducer.rows if has else None for reducer, has in zip(reducers, tabled, strict=True)],

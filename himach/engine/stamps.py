@@ -52,7 +52,7 @@ class FrameTable:
         return cls(**columns)
 
     def chosen(self, rows: Numbers | slice) -> FrameTable:
-        """Return some rows."""
+        """Return part rows."""
         return FrameTable.from_columns({name: column[rows] for name, column in self.columns().items()})
 
     @classmethod
@@ -110,7 +110,7 @@ class _Stretch:
             return times.astype(np.float32) if self._single else times
 
     def table(self, rows: Numbers) -> FrameTable:
-        """Return some rows."""
+        """Return part rows."""
         starts = np.concatenate([[0], self._breaks + np.int64(1)])
         firsts = self._first + np.concatenate([[0], np.cumsum(self._delta * (np.diff(starts) - 1) + self._jumps)])
         run = np.searchsorted(starts, rows, side="right") - 1
@@ -163,13 +163,13 @@ class Stamps:
         """Add the rows of a table."""
         self.seal()
         for start in range(0, len(table), RANGE_ROWS):
-            some = table.chosen(slice(start, start + RANGE_ROWS))
-            since, boxes = np.zeros(1, np.int64), some.boxes
+            part = table.chosen(slice(start, start + RANGE_ROWS))
+            since, boxes = np.zeros(1, np.int64), part.boxes
             if boxes is not None:
                 bits = _bits(boxes)
                 since = np.append(since, 1 + np.flatnonzero((bits[1:] != bits[:-1]).any(axis=1)))
                 boxes = boxes[since]
-            self._put(some.steps, some.times, since, boxes, some.sources)
+            self._put(part.steps, part.times, since, boxes, part.sources)
 
     def seal(self) -> None:
         """Compress the rows that were added one by one."""
@@ -191,7 +191,7 @@ class Stamps:
         return self.chosen(np.arange(start, len(self) if stop is None else stop))
 
     def chosen(self, rows: Numbers) -> FrameTable:
-        """Return some rows, ascending."""
+        """Return part rows, ascending."""
         if len(rows) and rows[-1] >= self._firsts[-1]:  # only then: another thread may read sealed rows
             self.seal()
         firsts = self._firsts

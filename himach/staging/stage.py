@@ -145,7 +145,7 @@ def _choose_atoms(job: StageOptions, origin: Origin) -> Numbers | None:
     if job.atoms is None:
         return None
     view = View(copy_topology(topology), origin, range(1), next(origin.read([0])), name="stage")
-    return np.unique(Atoms.of(job.atoms).select_fixed(view.universe, "atoms").ix).astype(np.int64)
+    return np.unique(Atoms.from_value(job.atoms).select_fixed(view.universe, "atoms").ix).astype(np.int64)
 
 
 def _open_dataset(

@@ -54,7 +54,7 @@ class Bits:
         """Number of positions in the set."""
         return int(self._directory[-1])
 
-    def some(self, start: int, stop: int) -> Positions:
+    def part(self, start: int, stop: int) -> Positions:
         """Return positions number `start` to `stop` of the set, int64, ascending."""
         block = int(np.searchsorted(self._directory, start, side="right")) - 1
         first = block * DIRECTORY_WORDS

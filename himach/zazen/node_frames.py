@@ -120,7 +120,9 @@ class InMemory:
     identity: str | None = None
 
     @classmethod
-    def of(cls, native: Iterable[int] = (), alien: Iterable[int] = (), identity: str | None = None) -> InMemory:
+    def from_numbers(
+        cls, native: Iterable[int] = (), alien: Iterable[int] = (), identity: str | None = None
+    ) -> InMemory:
         """Return a cache of frames given as integers."""
         return cls(np.fromiter(native, dtype=np.int64), np.fromiter(alien, dtype=np.int64), identity)
 
@@ -255,7 +257,7 @@ class Share:
         number = self._counter.next()
         if number >= len(self._tasks):
             return None
-        positions = self._positions.some(*self._tasks.bounds(number))
+        positions = self._positions.part(*self._tasks.bounds(number))
         return self._frames.steps(positions) if isinstance(self._frames, Remaining) else positions
 
     def surplus(self) -> Iterator[npt.NDArray[np.int64]]:

@@ -69,7 +69,7 @@ def test_entries_tell_frames_pairs_parameters_and_what_differs(kept, data):
     there = result(kept)
     assert list(there) == [("Near", 2), ("Near", 1), ("Other", 1)]
     new, old = there["Near", 2], there["Near", 1]
-    assert (new.covered, new.of, new.pairs, new.last) == (BitMap64(range(N_FRAMES)), N_FRAMES, N_FRAMES, True)
+    assert (new.covered, new.n_frames, new.pairs, new.last) == (BitMap64(range(N_FRAMES)), N_FRAMES, N_FRAMES, True)
     assert (old.covered, old.pairs, old.last) == (BitMap64(range(20)), 20, False)
     assert (new.parameters, old.parameters) == ({"cutoff": "3.2"}, {"cutoff": "3.5"})
     assert old.differs == ["cutoff 3.5 is now 3.2"]
@@ -170,7 +170,7 @@ def test_damage_is_told_and_the_rest_counts(kept, verify):
     assert any(text.startswith(part.name) for text in details) == verify
     assert len(details) == (3 if verify else 2)
     assert there["Other", 1].bad == [f"{kept}/Other/1/map.json is damaged, so what is kept there is not used"]
-    assert there["Other", 1].of is None
+    assert there["Other", 1].n_frames is None
     assert evict_chosen(kept, None).generations == 3
 
 

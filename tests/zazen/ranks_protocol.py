@@ -33,7 +33,7 @@ def stores_of(world, seed, n, natives, aliens):
 
 def play(world, stores, frames, **options):
     mine = stores[world.node_index]
-    cached = InMemory.of(mine.native, mine.alien) if world.node.rank == 0 else None
+    cached = InMemory.from_numbers(mine.native, mine.alien) if world.node.rank == 0 else None
     share = assign(world, cached, frames, **options)
     taken = [step for task in take_all(share) for step in task.tolist()]
     share.close()

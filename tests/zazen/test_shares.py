@@ -30,7 +30,7 @@ def positions_of(words):
 
 @given(frame_sets, frame_sets, ranges())
 def test_given_frames_become_bits(native, alien, frames):
-    for cached, words in zip((native, alien), frame_bitmaps(InMemory.of(native, alien), frames), strict=True):
+    for cached, words in zip((native, alien), frame_bitmaps(InMemory.from_numbers(native, alien), frames), strict=True):
         assert words.shape == (-(-len(frames) // 64),)
         assert positions_of(words) == {p for p, frame in enumerate(frames) if frame in cached}
 
@@ -39,14 +39,14 @@ def test_given_frames_become_bits(native, alien, frames):
 def test_large_frame_numbers(start):
     cached = set(range(start - 50, start + 150, 2))
     for frames in (range(start, start + 200), range(start + 199, start - 1, -1), range(start - 90, start + 300, 7)):
-        native, alien = frame_bitmaps(InMemory.of(cached), frames)
+        native, alien = frame_bitmaps(InMemory.from_numbers(cached), frames)
         assert positions_of(native) == {p for p, frame in enumerate(frames) if frame in cached}
         assert not alien.any()
 
 
 def test_several_stores_mark_the_same_words():
     native, alien = np.zeros((2, 2), dtype=np.uint64)
-    for store in (InMemory.of([1, 2], [70]), InMemory.of([2, 3], [71]), NOTHING):
+    for store in (InMemory.from_numbers([1, 2], [70]), InMemory.from_numbers([2, 3], [71]), NOTHING):
         store.mark(range(100), native, alien)
     assert positions_of(native) == {1, 2, 3}
     assert positions_of(alien) == {70, 71}
@@ -54,7 +54,7 @@ def test_several_stores_mark_the_same_words():
 
 @given(frame_sets, frame_sets, st.integers(1, 40))
 def test_frames_are_counted_by_chunk(native, alien, chunk_words):
-    both = frame_bitmaps(InMemory.of(native, alien), range(TOP))
+    both = frame_bitmaps(InMemory.from_numbers(native, alien), range(TOP))
     chunks = -(-len(both[0]) // chunk_words)
     expected = [[sum(f < TOP and f // 64 // chunk_words == i for f in cached) for i in range(chunks)]
                 for cached in (native, alien)]  # fmt: skip
@@ -73,7 +73,7 @@ def test_bitmaps_with_a_directory(cached, start, length):
         bits.count_bits(first, min(first + 300, n))
     bits.index()
     assert bits.count == len(cached)
-    assert bits.some(start, start + length).tolist() == sorted(cached)[start : start + length]
+    assert bits.part(start, start + length).tolist() == sorted(cached)[start : start + length]
 
 
 def made(frames: range, gone: set[int]) -> tuple[Remaining, list[int]]:
@@ -97,7 +97,7 @@ def test_positions_are_those_of_a_list(frames, gone, data):
 def test_bits_are_chosen(frames, gone, cached, few_at_once):
     result, steps = made(frames, gone)
     words = np.zeros(n_words(len(frames)), dtype=np.uint64)
-    InMemory.of(native=cached).mark(frames, words, np.zeros_like(words))
+    InMemory.from_numbers(native=cached).mark(frames, words, np.zeros_like(words))
     out = np.zeros(n_words(len(steps)), dtype=np.uint64)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(node_frames, "CHUNK_BITS", 64 if few_at_once else 1 << 24)
@@ -109,7 +109,7 @@ def test_bits_are_chosen(frames, gone, cached, few_at_once):
 @given(selections(), st.sets(st.integers(0, FRAMES - 1)), st.sets(st.integers(0, FRAMES - 1)))
 def test_the_protocol_gives_every_frame_that_is_left_once(frames, gone, cached):
     result, steps = made(frames, gone)
-    share = assign(alone(), InMemory.of(alien=cached), result)
+    share = assign(alone(), InMemory.from_numbers(alien=cached), result)
     assert sorted(step for task in take_all(share) for step in task.tolist()) == steps
     assert share.counts["alien"] == sum(frames[step] in cached for step in steps)
     assert sum(share.counts.values()) == len(steps)
@@ -142,7 +142,7 @@ def test_ranks_end_together_though_one_is_slow(frames_each, ranks, times):
 @pytest.mark.parametrize("n, step", [(1, 1), (63, 1), (64, 1), (200_000, 1), (200_000, 3), (3_000_000, 1000)])
 def test_a_share_is_taken_in_order(n, step):
     frames = range(5, n, step)
-    share = assign(alone(), InMemory.of(frames[::2], frames[1::5]), frames)
+    share = assign(alone(), InMemory.from_numbers(frames[::2], frames[1::5]), frames)
     assert share.size == len(frames)
     assert [step for task in take_all(share) for step in task.tolist()] == list(range(len(frames)))
     share.close()

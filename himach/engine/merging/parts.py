@@ -101,8 +101,8 @@ class KeyBatch:
     def parts(self, start: int, stop: int) -> Iterator[MergeInput]:
         """Yield the shards' rows, by rank."""
         for rank, block in self._blocks:
-            some = block.part(start, stop)
-            yield MergeInput(rank, self._form, some.keys, some.at, some.order, some.values, self._places[rank])
+            part = block.part(start, stop)
+            yield MergeInput(rank, self._form, part.keys, part.at, part.order, part.values, self._places[rank])
 
     def pairs(self, start: int, stop: int) -> tuple[Keys, Rows, Rows, Column]:
         """Return the shards' keys, frames, order of emission and values, each as one column of pairs.

@@ -194,9 +194,9 @@ class WaveLayout:
         self._starts = np.empty_like(sizes)
         self.regions = [0]
         for first, stop in pairwise(firsts):
-            some = np.ascontiguousarray(sizes[:, first:stop])
-            stops = self.regions[-1] + _aligned(some.nbytes) + np.cumsum(some)
-            self._starts[:, first:stop] = stops.reshape(some.shape) - some
+            part = np.ascontiguousarray(sizes[:, first:stop])
+            stops = self.regions[-1] + _aligned(part.nbytes) + np.cumsum(part)
+            self._starts[:, first:stop] = stops.reshape(part.shape) - part
             self.regions.append(int(stops[-1]))
 
     def write(self, rank: int, memory: Raw, streams: Sequence[_Stream]) -> None:
