@@ -12,10 +12,9 @@ from support import commands
 from support.shelves import spoil
 
 import himach
-from himach import StoreConflictError, StoreFullError
+from himach import StoreFullError
 from himach.io.push.held_slices import SUFFIX, find_slices
 from himach.io.store.store import Store
-from himach.io.store.verify import verify
 
 N_ATOMS = 3000
 
@@ -69,16 +68,6 @@ def test_sets_of_atoms_come_back(history):
                 frame, ids = found
                 assert np.array_equal(ids, np.sort(sets[number]))
                 assert np.array_equal(frame.positions, positions_of(number, n_atoms)[ids])
-
-
-def test_writers_follow_one_another(tmp_path):
-    ids = np.flatnonzero(np.random.default_rng(1).random(N_ATOMS) < 0.5)
-    push(tmp_path / "store", dict.fromkeys(range(200), ids))
-    for _ in range(2):  # a second writer goes on in the same segment
-        push(tmp_path / "store", dict.fromkeys(range(200, 210), ids))
-    found = list(only(tmp_path / "store").read_slices(np.arange(210)))
-    assert all(piece is not None and np.array_equal(piece[1], ids) for piece in found)
-    assert not verify(Store(tmp_path / "store")).bad
 
 
 def test_a_segment_that_goes_takes_no_others_slices_along(tmp_path, monkeypatch):
@@ -151,16 +140,6 @@ def test_ids_that_are_wrong_are_refused(tmp_path):
             writer.push_slice(3, [1], np.zeros((2, 3)), time=0)
         writer.push_slice(3, np.empty(0, int), np.zeros((0, 3)), time=0)  # a rank that has no atom now
     assert not only(tmp_path / "store", n_atoms=10).native
-
-
-def test_a_restart_may_push_the_same_once_more(tmp_path):
-    ids = np.arange(0, N_ATOMS, 3)
-    push(tmp_path / "store", {1: ids})
-    push(tmp_path / "store", {1: ids[::-1]})
-    with pytest.raises(StoreConflictError, match="other atoms"):
-        push(tmp_path / "store", {1: ids + 1})
-    with pytest.raises(StoreConflictError, match="of the simulation"):
-        push(tmp_path / "store", {2: ids}, identity="another")
 
 
 def test_slices_keep_to_the_quota_and_are_not_evicted(tmp_path, monkeypatch):

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from runner.live.engines import topology
 from support.commands import himach as command
+from support.commands import write_analysis
 from support.ranks import run_under_mpiexec
 
 import himach
@@ -115,22 +117,6 @@ def test_what_was_written_and_not_dropped_is_no_surprise(tmp_path):
     assert find_slices(Store(place), "run7") == {}
 
 
-def test_a_full_store_keeps_the_slices(tmp_path):
-    place = tmp_path / "store"
-    for rank, of_rank in enumerate(shared_out(range(300), 2)):
-        push(place, rank, of_rank)
-    store = Store(place)
-    store.set_quota(1 << 20)
-    with pytest.raises(StoreFullError):
-        assemble(alone(), store, "run7")
-    (slices,) = find_slices(Store(place), "run7").values()
-    slices.refresh()
-    assert slices.frames
-    done = assemble(alone(), Store(place), "run7")
-    assert not done.absent
-    check(place, range(300))
-
-
 def fill(place: Path, quota: int, frames: int) -> int:
     """Push slices of two ranks until they are so many, or there is no room; return of how many frames."""
     n_atoms = 5000
@@ -203,23 +189,13 @@ def test_a_run_assembles_by_itself(tmp_path, monkeypatch):
     monkeypatch.setenv("HIMACH_CACHE", str(place))
     for rank, of_rank in enumerate(shared_out(range(10), 3)):
         push(place, rank, of_rank)
-    (tmp_path / "sums.py").write_text(
-        "import himach\n"
-        "class Sums(himach.Analysis):\n"
-        "    def map(self, frame):\n"
-        "        yield frame.number, float(frame.positions.astype(float).sum())\n"
-        "    def reduce(self, key, series):\n"
-        "        return series.values[0]\n"
-        "    def finish(self, results):\n"
-        "        return {'sums': {'frame': list(results), 'sum': list(results.values())}}\n"
-    )
-    line = "    1RES      C    1   0.000   0.000   0.000\n"
-    (tmp_path / "top.gro").write_text(f"\n{N_ATOMS}\n" + N_ATOMS * line + "1 1 1\n")
-    words = ["run", tmp_path / "sums.py", "-t", "run7", "-s", tmp_path / "top.gro", "--out", tmp_path / "out"]
+    map_text = "yield frame.number, float(frame.positions.astype(float).sum())"
+    script = write_analysis(tmp_path / "sums.py", map_text, name="Sums", reduce="series.values[0]")
+    words = ["run", script, "-t", "run7", "-s", topology(tmp_path, N_ATOMS), "--out", tmp_path / "out"]
     done = command(*words, code=0)
-    rows = np.genfromtxt(tmp_path / "out" / "sums.csv", delimiter=",", names=True)
-    assert rows["frame"].tolist() == list(range(10))
-    np.testing.assert_allclose(rows["sum"], [positions_of(number).astype(float).sum() for number in range(10)])
+    rows = np.genfromtxt(tmp_path / "out" / "Sums.csv", delimiter=",", names=True)
+    assert rows["key"].tolist() == list(range(10))
+    np.testing.assert_allclose(rows["result"], [positions_of(number).astype(float).sum() for number in range(10)])
     done = command("stage", "run7", "--assemble", code=0)
     assert "run7: 0 frames assembled" in done.stdout
     done = command("stage", "run8", "--assemble", code=2)
@@ -243,8 +219,6 @@ def test_lammps_pushes_what_it_dumps(tmp_path, monkeypatch):
     needs.module("lammps")
     monkeypatch.setenv("HIMACH_CACHE", str(tmp_path / "store"))
     example = Path(__file__).parents[3] / "examples" / "lammps_slices.py"
-    line = "    1RES      C    1   0.000   0.000   0.000\n"
-    (tmp_path / "top.gro").write_text("\n864\n" + 864 * line + "1 1 1\n")
     (tmp_path / "first.py").write_text(
         "import himach\n"
         "class First(himach.Analysis):\n"
@@ -256,7 +230,7 @@ def test_lammps_pushes_what_it_dumps(tmp_path, monkeypatch):
         "        x, y, z = zip(*results.values())\n"
         "        return {'first': {'x': x, 'y': y, 'z': z}}\n"
     )
-    words = ["follow", "first.py", "-t", "argon", "-s", "top.gro", "--idle", "8", "--every", "5"]
+    words = ["follow", "first.py", "-t", "argon", "-s", str(topology(tmp_path, 864)), "--idle", "8", "--every", "5"]
     follower = subprocess.Popen(
         [sys.executable, "-m", "himach", *words, "--out", "out"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )

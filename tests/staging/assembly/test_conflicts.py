@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 import textwrap
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
 from support.ranks import mpiexec
 
 import himach
-from himach.io.push.held_slices import Slice, find_slices
-from himach.io.store.store import Store, StoreConflictError, StoreError
+from himach.io.store.store import Store, StoreConflictError
 from himach.ranks.communicator import alone
 from himach.staging.assembly.assemble import assemble
 
@@ -32,47 +29,6 @@ def writer(place, rank=0, **options):
 def push(writer, numbers, ids=FIRST_HALF, more=0.0):
     for number in numbers:
         writer.push_slice(number, ids, positions(number) + np.float32(more), time=number)
-
-
-def readable(place, numbers):
-    (slices,) = find_slices(Store(place), "run7").values()
-    slices.refresh()
-    return [item.frame.number for item in slices.read(np.arange(numbers)) if isinstance(item, Slice)]
-
-
-@contextmanager
-def files_end_at(nbytes):
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def test_slices_that_could_not_be_written_do_not_count_as_acknowledged(tmp_path):
-    with writer(tmp_path, durable=True) as pushing:
-        push(pushing, [0])
-        pushing.flush()
-        with files_end_at(300_000), pytest.raises(StoreError):
-            push(pushing, range(1, 1000))
-        begun = pushing.facts()["acknowledged"]
-        again = range(2000, 2005)
-        push(pushing, again)
-        pushing.flush()
-        assert pushing.facts()["acknowledged"] == begun + len(again)
-        assert pushing.facts()["in_flight"] == 0
-    assert len(readable(tmp_path, 2005)) == begun + len(again)
-
-
-def test_slices_after_a_full_disk_are_not_told_by_one_that_was_not_written(tmp_path):
-    with writer(tmp_path, durable=True) as pushing:
-        push(pushing, range(3))
-        with files_end_at(2000), pytest.raises(StoreError):
-            push(pushing, [0])
-        push(pushing, range(20))
-        pushing.flush()
-    assert readable(tmp_path, 20) == list(range(20))
 
 
 def test_a_restarted_rank_finds_its_slices_put_together(tmp_path):

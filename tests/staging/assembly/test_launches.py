@@ -21,31 +21,6 @@ ATOMS = 1000
 RUN = Rounds.run
 HALVES = np.split(np.random.default_rng(0).permutation(ATOMS), 2)
 
-#: Half the atoms each; frame n of a launch has positions of its own, so that who mixes is seen.
-SIMULATION = textwrap.dedent("""
-    import os, sys
-    import numpy as np
-    import himach
-
-    launch, first, *lasts = map(int, sys.argv[1:])
-    rank = int(os.environ["PMI_RANK"])
-    ids = np.split(np.random.default_rng(launch).permutation(1000), 2)[rank]  # atoms are elsewhere after a restart
-    writer = himach.Writer("run7", 1000)
-    for number in range(first, lasts[rank]):
-        positions = (np.arange(1000)[:, None] + 10000 * launch + [number, 0.5, 0.25]).astype(np.float32)
-        writer.push_slice(number, ids, positions[ids], time=number)
-    writer.flush()
-    os._exit(0)  # dies without a word
-""")
-
-
-def simulate(place, *words, simulation=SIMULATION):
-    """Run a launch: its number, its first frame, and the frame at which each rank dies."""
-    script = place / "simulation.py"
-    script.write_text(simulation)
-    environ = {"HIMACH_CACHE": str(place / "store")}
-    mpiexec(2, [sys.executable, str(script), *map(str, words)], environ=environ, code=0)
-
 
 def launches(place):
     """Return the frames by the launch that made them; fail where a frame is made of two."""
@@ -71,23 +46,10 @@ def push(place, launch, numbers, ranks=(0, 1)):
                 writer.push_slice(number, HALVES[rank], positions[HALVES[rank]], time=number)
 
 
-def test_frames_after_a_checkpoint_are_the_later_launch_s(tmp_path):
-    simulate(tmp_path, 1, 0, 8, 6)
-    simulate(tmp_path, 2, 4, 7, 10)  # from a checkpoint before frame 4; where both end a rank is ahead
-    done = put_together(tmp_path)
-    assert launches(tmp_path) == {1: [*range(4)], 2: [*range(4, 7)]}
-    assert done.aside == 7 and "an earlier launch are left aside from frame 7 on" in str(done)
-    simulate(tmp_path, 3, 6, 12, 12)
-    done = put_together(tmp_path)
-    assert done.aside is None
-    assert launches(tmp_path) == {1: [*range(4)], 2: [*range(4, 7)], 3: [*range(7, 12)]}
-    assert "not those of the frame that is there" in done.absent[6]
-
-
 def test_halves_of_two_launches_make_no_frame(tmp_path):
     """Rank 0 has died before a frame in the first launch, rank 1 in the second: by atoms alone it would be whole."""
-    for launch, lasts in ((1, (6, 5)), (2, (5, 6))):
-        simulate(tmp_path, launch, 5, *lasts, simulation=SIMULATION.replace("default_rng(launch)", "default_rng(0)"))
+    for launch, died in (("1", 1), ("2", 0)):
+        push(tmp_path, launch, [5], [1 - died])
     done = put_together(tmp_path)
     assert done.frames == 0 and done.waiting == 1
     assert Store(tmp_path / "store").generations("run7") == []

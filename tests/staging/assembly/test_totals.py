@@ -19,17 +19,12 @@ NUMBERS = st.one_of(st.integers(0, 40), st.integers(0, 20).map(lambda i: 1000 * 
 
 
 def make_slices(ranks: list[dict[int, int]]) -> HeldSlices:
-    slices = HeldSlices()
+    slices = []
     for rank, atoms in enumerate(ranks):
-        numbers = sorted(atoms)
-        counts = np.array([atoms[number] for number in numbers], np.uint32)
-        slices = HeldSlices(
-            [
-                *slices._ranks,
-                RankSlices(rank, SimpleNamespace(native=BitMap64(numbers)), 1, np.array(numbers, np.int64), counts),
-            ]
-        )
-    return slices
+        numbers = np.array(sorted(atoms), np.int64)
+        counts = np.array([atoms[number] for number in numbers.tolist()], np.uint32)
+        slices.append(RankSlices(rank, SimpleNamespace(native=BitMap64(numbers)), 1, numbers, counts))
+    return HeldSlices(slices)
 
 
 def count_atoms(comm, slices: HeldSlices, at_once: int) -> dict[int, int]:
@@ -55,13 +50,3 @@ def test_totals_are_those_of_a_dict(nodes, at_once):
             expected.update(atoms)
     for counts in on_threads(len(nodes), lambda comm: count_atoms(comm, make_slices(nodes[comm.rank]), at_once)):
         assert counts == dict(expected)
-
-
-@given(st.lists(st.dictionaries(st.integers(0, 60), st.integers(1, 9)), max_size=4), st.sets(st.integers(0, 60)))
-def test_counts_of_frames(ranks, requested):
-    slices = make_slices(ranks)
-    numbers = np.array(sorted(requested), np.int64)
-    expected = [sum(atoms.get(number, 0) for atoms in ranks) for number in sorted(requested)]
-    assert slices.count_atoms(numbers).tolist() == expected
-    for rank_slices, atoms in zip(slices._ranks, ranks, strict=True):
-        assert rank_slices.select(numbers).tolist() == sorted(requested & set(atoms))
