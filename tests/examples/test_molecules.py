@@ -16,7 +16,6 @@ from himach.examples import load, sample
 from himach.examples.common import box_vectors, lag_times, select
 from himach.examples.liquids.msd import Msd
 from himach.examples.molecules import Centers, numbers_by, warn_of_cut_molecules
-from himach.transformations import find_bonds
 
 MSD = Msd()
 
@@ -154,13 +153,6 @@ def test_molecules_that_the_boundary_cuts_are_warned_of():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_of_cut_molecules(analysis(2, 1.0), universe.atoms[4:])
-
-
-def test_bonds_of_residues_that_have_none_are_guessed_and_said():
-    universe = chain([20, 20, 20, 90, 90, 90])
-    with pytest.warns(UserWarning, match="no bonds of 1 residues, such as residue 2"):
-        bonds = find_bonds(universe.atoms)
-    assert {tuple(bond) for bond in bonds.tolist()} == {(0, 1), (1, 2), (2, 3), (4, 5)}
 
 
 def test_a_selection_of_other_atoms_in_each_frame_is_refused():

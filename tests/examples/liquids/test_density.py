@@ -167,12 +167,6 @@ def test_atoms_outside_of_the_grid_are_told_of(tmp_path):
     assert outcome["grid"].sum() == 1.5
 
 
-def test_files(tmp_path):
-    himach.run(Density(grid=3.0), *sample("nanopore"), stop=2, cache="off", out=tmp_path)
-    assert {"volume.dx", "grid.npy", "extent.csv", "density.png"} <= {path.name for path in tmp_path.iterdir()}
-    assert gridData.Grid(str(tmp_path / "volume.dx")).grid.shape == np.load(tmp_path / "grid.npy").shape
-
-
 def test_what_the_topology_lacks():
     with pytest.raises(himach.UsageError, match=r"N of MET 1 has neither the name of an element \(''\) nor the mass"):
         plain.run(Density(selection="all", weights="electron"), XTC, GRO, stop=1, to_guess=())

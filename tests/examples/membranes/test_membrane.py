@@ -20,7 +20,7 @@ from support import plain
 
 import himach
 from himach.examples import sample
-from himach.examples.membranes.flip_flops import build_states, find_flip_flops
+from himach.examples.membranes.flip_flops import find_flip_flops
 from himach.examples.membranes.leaflets import assign_patches, center_positions, find_connected_parts
 from himach.examples.membranes.membrane import Membrane
 from himach.examples.membranes.voronoi import voronoi_areas
@@ -93,32 +93,6 @@ def test_a_sterol_between_the_leaflets(molecule, between):
     names = np.array(universe.residues.resids)[placed.leaflets == 0]
     assert names.tolist() == [78] * between
     assert np.nanmin(lattice(name, bins=4, midplane=2)["area"]["lower"]) >= 200
-
-
-@pytest.fixture(scope="module")
-def moved(tmp_path_factory):
-    """The sample, moved so that its membrane lies across the boundary in each direction, and wrapped atom by atom."""
-    trajectory, topology = sample("membrane")
-    universe = MDAnalysis.Universe(topology, trajectory)
-    path = tmp_path_factory.mktemp("moved") / "moved.xtc"
-    with MDAnalysis.Writer(str(path), len(universe.atoms)) as writer:
-        for _ in universe.trajectory[:20]:
-            universe.atoms.translate(universe.dimensions[:3] * [0.3, 0.7, 0.46])
-            universe.atoms.wrap(compound="atoms")
-            writer.write(universe.atoms)
-    return path
-
-
-@pytest.mark.parametrize("parameters", [{}, {"bins": 2}, {"leaflets": "graph", "cutoff": 14}])
-def test_wherever_the_membrane_is_in_the_box(moved, parameters):
-    trajectory, topology = sample("membrane")
-    expected = plain.run(Membrane(**parameters), trajectory, topology, stop=20)
-    outcome = plain.run(Membrane(**parameters), moved, topology)
-    for column in ("lower", "upper", "DLPC", "DLPE"):
-        np.testing.assert_allclose(outcome["area"][column], expected["area"][column], rtol=0.02)  # XTC rounds to 0.01 Å
-    atol = 0.01 if parameters != {"bins": 2} else 2  # patches begin elsewhere
-    thickness = expected["thickness"]["thickness"]
-    np.testing.assert_allclose(outcome["thickness"]["thickness"], thickness, atol=atol)
 
 
 @pytest.fixture(scope="module")
@@ -205,13 +179,6 @@ def test_atoms_of_one_lipid_are_connected_through_it():
     assert result.tolist() == [-1, -1, 1, 1]
 
 
-def test_parts_that_are_no_leaflets():
-    positions = np.array([[5 * i, 0, 0] for i in range(20)] + [[50, 50, 0]], np.float32)
-    box = np.array([100, 100, 50, 90, 90, 90], np.float32)
-    with pytest.raises(himach.UsageError, match="of 21 lipids 20 and 1 are connected at cutoff=6"):
-        find_connected_parts(positions, np.arange(21), 21, 6, box)
-
-
 def result(states, stay):
     return [(event.left, event.arrived, event.target, event.outcome) for event in find_flip_flops(states, stay)]
 
@@ -228,11 +195,6 @@ def test_one_that_begins_between_has_not_left_a_leaflet():
     assert result([0, 0, 1, 1, 0, -1], 1) == [(3, 5, -1, "success")]
     assert result([0, 0, 0], 1) == []
     assert result([1, 1, 1], 1) == []
-
-
-def test_states_of_runs():
-    runs = [(1, np.array([0, 2, 5, 1]).tobytes()), (0, np.array([2, 1]).tobytes())]
-    assert build_states(runs, 7, -1).tolist() == [1, 1, 0, -1, -1, 1, -1]
 
 
 #: Sides and tilt of planes, from one that is square to one that is long and slanted.

@@ -207,16 +207,6 @@ def test_ctrl_c_ends_a_wait():
         assert "KeyboardInterrupt" in said
 
 
-def test_frames_that_are_there_are_not_written_twice(run_server):
-    running = run_server()
-    for _ in range(2):
-        with himach.Writer("run", 1000, servers=[running.path]) as writer:
-            push(writer, range(10))
-    with running.client() as client:
-        assert client.counters()["existing"] == 10
-    assert sum(segment["frames"] for segment in Store(running.place).dataset("run").segments()) == 10
-
-
 def test_arguments(run_server):
     running = run_server()
     with pytest.raises(UsageError, match="lists of names"):
