@@ -38,10 +38,6 @@ PASSES = {
     ],
     "channel": ["ion-permeation", *FILTER, *KCSA],
     "channel, bulk to bulk": ["ion-permeation", *FILTER, "-p", "rule=bulk-to-bulk", *KCSA],
-    "protein": [
-        *("rmsd", "hydrogen-bonds", "msd", "-p", "rmsd.selection=name CA", "-p", "msd.unwrap=false"),
-        *("-p", "msd.selection=name CA", *VILLIN, "--stop", "-1", "--step", "3"),
-    ],
     "shape of a protein": [
         *("radius-of-gyration", "rmsf", "sasa", "geometry", "contacts", "secondary-structure", "clusters", "pca"),
         *("pairwise-rmsd", "native-contacts"),
@@ -60,10 +56,6 @@ PASSES = {
     "bridges of water": [
         *("hydrogen-bonds", "-p", "bridges=1", "-p", "by=residue", "-p", "tau_max=2"),
         *("--trajectory", str(XTC), "--topology", str(GRO), "--stop", "4"),
-    ],
-    "ions": [
-        *("density", "-p", "selection=name K CL", "-p", "weights=charge", "-p", "charges=name K = 1, name CL = -1"),
-        *("-p", "axis=x", *NANOPORE, "--stop", "40"),
     ],
     "water": [
         *("dielectric", "density", "-p", "dielectric.charges=name OW = -0.8476, name HW1 HW2 = 0.4238"),

@@ -1,6 +1,5 @@
 """What a run says of how sure its tables are: means in time, bands by blocks of frames, limits of counts."""
 
-import json
 import math
 from dataclasses import replace
 
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 from MDAnalysis.lib.distances import distance_array
 from scipy import stats
-from support.commands import himach
 
 import himach as package
 from himach import uncertainty
@@ -94,13 +92,6 @@ def test_what_is_before_equilibration_is_cut_where_that_is_asked_for():
         package.run(load("rmsd")(), *VILLIN, equilibration=1e6)
 
 
-def test_the_same_backwards():
-    forwards = package.run(load("rmsd")(), *VILLIN, start=100, stop=200).record["uncertainty"]["rmsd"]
-    backwards = package.run(Gyration(), *VILLIN, start=199, stop=99, step=-1).record["uncertainty"]["rg"]
-    again = package.run(Gyration(), *VILLIN, start=100, stop=200).record["uncertainty"]["rg"]
-    assert backwards == again != forwards
-
-
 def test_a_users_column_and_mean():
     analysis = Gyration()
     result = package.run(analysis, *VILLIN)
@@ -156,19 +147,6 @@ def test_band_of_an_rdf_beside_blocks_by_hand():
     assert (table["g_low"][none] == 0).all()
 
 
-def test_counts_of_passages_have_limits():
-    pore = {"top": "resname GRA and prop z > 26", "bottom": "resname GRA and prop z < 20"}
-    counts = package.run(load("ion-permeation")(**pore), *NANOPORE)["counts"]
-    limits = [f"{column}{end}" for column in ("events", "rate_per_ns") for end in ("", "_low", "_high")]
-    assert list(counts) == ["direction", *limits]
-    k = counts["events"]
-    assert k.max() > 0
-    for column in ("events", "events_low", "events_high"):  # in 149 steps of 0.2 ps
-        np.testing.assert_allclose(counts[column.replace("events", "rate_per_ns")], counts[column] / 0.0298, rtol=1e-5)
-    np.testing.assert_allclose(counts["events_high"], stats.chi2.ppf(0.975, 2 * k + 2) / 2, rtol=1e-10)
-    np.testing.assert_allclose(counts["events_low"], np.nan_to_num(stats.chi2.ppf(0.025, 2 * k) / 2), rtol=1e-10)
-
-
 def test_passages_in_bursts_have_limits_by_blocks():
     times = np.concatenate([start + np.linspace(0, 10, 12) for start in (100.0, 120.0, 700.0)])
     columns = tabulate([times, np.array([400.0])], (0.0, 1000.0))
@@ -208,9 +186,10 @@ class ByFunction(package.Analysis):
 @pytest.mark.parametrize("ranks", [None, 2])
 @pytest.mark.parametrize("confidence", [0.9, "off"])
 def test_limits_by_a_function_of_the_level(ranks, confidence):
-    table = package.run(ByFunction, *VILLIN, ranks=ranks, confidence=confidence)["n"]
+    result = package.run(ByFunction, *VILLIN, ranks=ranks, confidence=confidence)
+    table = result["n"]
     if confidence == "off":
-        assert list(table) == ["n"]
+        assert list(table) == ["n"] and "uncertainty" not in result.record
     else:
         np.testing.assert_allclose(table["n_high"], uncertainty.count(table["n"], 0.9).high)
 
@@ -296,14 +275,6 @@ def test_the_mean_is_drawn_with_its_interval():
     assert in_time.lines[-1].get_ydata()[0] == obtained.value
     (axes,) = package.run(load("rmsd")(), *VILLIN, stop=200).plot().axes
     assert axes.get_legend().get_texts()[0].get_text() == "mean 0.717 Å, not converged"
-
-
-def test_confidence_off_leaves_tables_as_they_are(tmp_path):
-    words = ["run", "water-residence", "-p", "solute=name K", "-t", NANOPORE[0], "-s", NANOPORE[1]]
-    done = himach(*words, "--stop", "100", "--out", "out", "--confidence", "off", cwd=tmp_path, code=0)
-    assert "survival_low" not in done.stdout
-    assert (tmp_path / "out" / "survival.csv").read_text().splitlines()[0] == "tau_ps,survival"
-    assert "uncertainty" not in json.loads((tmp_path / "out" / "run.json").read_text())
 
 
 @pytest.mark.parametrize(

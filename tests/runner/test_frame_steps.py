@@ -44,33 +44,27 @@ class Places(himach.Analysis):
         return {"places": results[0].reshape(len(results[0]), -1, 3)}
 
 
-def expected(topology, trajectory, selection, *transformations, stop=None):
-    universe = mda.Universe(topology, trajectory)
-    universe.trajectory.add_transformations(*(make(universe) for make in transformations))
-    atoms = universe.select_atoms(selection)
-    return np.array([atoms.positions.copy() for _ in universe.trajectory[:stop]])
-
-
-def test_frames_are_fitted_for_any_ranks(tmp_path):
-    def fit(universe):
-        return peers.fit_rot_trans(*(one.select_atoms("backbone") for one in (universe, mda.Universe(PSF, DCD))))
-
-    fitted = expected(PSF, DCD, "name CA", fit)
-    result = [places_of(DCD, PSF, **steps(fit="backbone"), ranks=ranks) for ranks in (None, 3)]
-    np.testing.assert_allclose(result[0], fitted, atol=2e-3)
-    assert result[0].tobytes() == result[1].tobytes()
-    other = places_of(DCD, PSF, transform=[Fit("name CA", reference=GRO)], stop=2)
-    assert np.abs(other - fitted[:2]).max() > 1
-
-
-def test_molecules_are_whole_and_in_the_middle():
-    result = places_of(XTC, TPR, "protein", transform=[Whole(), Center("protein")], stop=3)
-    universe = mda.Universe(TPR, XTC)
-    bonds = universe.select_atoms("protein").bonds.indices
-    for number, places in enumerate(result):
-        ts = universe.trajectory[number]
-        np.testing.assert_allclose(places.mean(axis=0), ts.triclinic_dimensions.sum(axis=0) / 2, atol=1e-2)
-        assert np.linalg.norm(places[bonds[:, 0]] - places[bonds[:, 1]], axis=1).max() < 2.5
+@pytest.mark.parametrize(
+    ("trajectory", "topology", "options"),
+    [
+        (XTC, TPR, {"whole": True, "wrap": "residues"}),
+        (XTC, TPR, {"whole": True, "center": "protein"}),
+        (DCD, PSF, {"fit": "backbone"}),
+        (DCD, PSF, {"fit": "name CA", "reference": GRO}),
+    ],
+)
+def test_a_run_on_any_ranks_sees_what_a_conversion_writes(trajectory, topology, options, tmp_path):
+    """What that is tests/conversion/test_convert.py compares with MDAnalysis."""
+    done = himach.convert(trajectory, topology, out=tmp_path / "out.trr", stop=4, cache="off", **options)
+    written = [ts.positions.copy() for ts in mda.Universe(topology, str(done.path)).trajectory]
+    results = [
+        himach.run(Places(selection="all"), trajectory, topology, **steps(**options), stop=4, ranks=ranks, cache="off")
+        for ranks in (None, 3)
+    ]
+    np.testing.assert_allclose(results[0]["places"], written, atol=2e-3)
+    assert results[0]["places"].tobytes() == results[1]["places"].tobytes()
+    for name in ("whole", "wrap", "center", "fit"):
+        assert results[0].record[name] == options.get(name, False if name == "whole" else None)
 
 
 @pytest.fixture(scope="module")
@@ -114,8 +108,8 @@ def test_atoms_are_followed_for_any_ranks(wrapped, tmp_path, whole):
     if whole:
         np.testing.assert_allclose(places[:, 1::3] - places[:, ::3], true[:, 1::3] - true[:, ::3], atol=2e-3)
     else:
-        peer = expected(topology, trajectory, "all", lambda universe: peers.NoJump())
-        np.testing.assert_allclose(places, peer, atol=2e-3)
+        universe = mda.Universe(topology, trajectory, transformations=[peers.NoJump()])
+        np.testing.assert_allclose(places, [ts.positions.copy() for ts in universe.trajectory], atol=2e-3)
     options = {name: value for name, value in arguments.items() if name != "cache"}
     subset = places_of(trajectory, topology, "name HW2", **options)  # with what it is bonded to
     np.testing.assert_array_equal(subset, places[:, 2::3])
@@ -197,7 +191,7 @@ def test_cached_atoms_are_followed_without_the_others(wrapped, tmp_path):
     assert again["places"].tobytes() == first["places"].tobytes()
 
 
-def test_each_analysis_of_a_pass_has_its_own_transformations():
+def test_each_analysis_of_a_pass_has_its_own_transformations_behind_those_of_the_run():
     class Shifted(Places):
         def setup(self, universe):
             super().setup(universe)
@@ -208,11 +202,13 @@ def test_each_analysis_of_a_pass_has_its_own_transformations():
             super().setup(universe)
             universe.trajectory.add_transformations(peers.translate([1, 2, 3]))
 
-    arguments = {"stop": 3, "cache": "off"}
+    arguments = {"stop": 3, "cache": "off", "transform": [Fit("name CA")]}
     together = himach.run([Shifted(), Twice(), Places()], DCD, PSF, **arguments)
-    for one in (Shifted, Twice, Places):
+    plain = himach.run(Places(), DCD, PSF, **arguments)["places"]
+    for one, times in ((Shifted, 1), (Twice, 2), (Places, 0)):
         alone = himach.run(one(), DCD, PSF, **arguments)["places"]
         assert together[f"{one.__name__}/places"].tobytes() == alone.tobytes()
+        np.testing.assert_allclose(alone - plain, np.broadcast_to(np.array([1, 2, 3]) * times, plain.shape), atol=1e-4)
 
 
 def test_the_record_tells_and_repeats_it(tmp_path):
@@ -255,15 +251,6 @@ def test_a_transform_that_cannot_be_is_refused(transform, words):
         himach.run(Places(), DCD, PSF, cache="off", transform=transform)
 
 
-def test_residues_are_wrapped_as_in_a_conversion(tmp_path):
-    transform = [Whole(), Wrap(by="residues")]
-    result = himach.run(Places(selection="all"), XTC, TPR, transform=transform, stop=2, cache="off")
-    done = himach.convert(XTC, TPR, out=tmp_path / "out.trr", whole=True, wrap="residues", stop=2, cache="off")
-    written = [ts.positions.copy() for ts in mda.Universe(TPR, str(done.path)).trajectory]
-    np.testing.assert_allclose(result["places"], written, atol=1e-5)
-    assert (result.record["whole"], result.record["wrap"], result.record["fit"]) == (True, "residues", None)
-
-
 @pytest.mark.parametrize("place", [np.nan, np.inf, 1e30])
 def test_an_atom_that_is_at_no_place_cannot_be_followed(place, tmp_path):
     universe = mda.Universe.empty(2, trajectory=True, atom_resindex=[0, 0])
@@ -291,16 +278,3 @@ def test_kept_pairs_are_of_one_fit(tmp_path):
     assert "fit" in other.record["reused"]["reason"]
     plain = himach.run(Places(), DCD, PSF, **arguments)
     assert plain.record["reused"]["frames"] == 0
-
-
-def test_a_setup_may_add_transformations_behind():
-    class Shifted(Places):
-        def setup(self, universe):
-            super().setup(universe)
-            universe.trajectory.add_transformations(peers.translate([1, 2, 3]))
-
-    result = [
-        himach.run(one(), DCD, PSF, transform=[Fit("name CA")], stop=3, cache="off")["places"]
-        for one in (Places, Shifted)
-    ]
-    np.testing.assert_allclose(result[1] - result[0], np.broadcast_to([1, 2, 3], result[0].shape), atol=1e-4)

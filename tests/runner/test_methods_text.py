@@ -245,10 +245,36 @@ class Comes(Stays):
 Comes.then = Comes
 
 
-def test_a_parameter_goes_to_the_first_stage_that_has_it():
-    (made,) = set_parameters([Stays], ["cutoff=3.2", "longest=5", "digits=7"])
-    assert made.settings() == {"cutoff": 3.2, "digits": 7}
-    assert made.next_stage().settings() == {"longest": 5.0, "digits": 2}
+class Taken(Mean):
+    """Has no value of its own for what it shares with the stage before it."""
+
+    cutoff: float
+    digits: int = 9
+
+
+class Gives(Stays):
+    then = Taken
+
+
+@pytest.mark.parametrize(
+    ("classes", "assignments", "settings"),
+    [
+        ([Stays], ["cutoff=3.2", "longest=5", "digits=7"], [[(3.2, 7), (5.0, 2)]]),  # of the first stage that has it
+        ([Stays], ["Mean.digits=7"], [[(3.5, 1), (10.0, 7)]]),
+        ([WithInstance], ["Mean.digits=7"], [[(3.5, 1), (3.0, 7)]]),
+        ([WithInstance], ["Mean.longest=8"], [[(3.5, 1), (8.0, 2)]]),
+        ([WithInstance], [], [[(3.5, 1), (3.0, 2)]]),  # it stays as it was written
+        ([WithNeeds], ["needed=3"], [[(3.5, 1), (10.0, 2, 3)]]),
+        ([Gives], ["cutoff=3.2"], [[(3.2, 1), (10.0, 9, 3.2)]]),
+        ([Gives], ["cutoff=3.2", "Taken.cutoff=7", "Taken.longest=8"], [[(3.2, 1), (8.0, 9, 7.0)]]),
+        ([Stays, Stays], ["Stays.cutoff=1", "Stays-2.cutoff=2"], [[(cutoff, 1), (10.0, 2)] for cutoff in (1.0, 2.0)]),
+    ],
+)
+def test_parameters_of_stages(classes, assignments, settings):
+    made = set_parameters(classes, assignments)
+    assert [[tuple(stage.settings().values()) for stage in stages(analysis)] for analysis in made] == settings
+    assert made[0].next_stage() is made[0].next_stage()
+    assert (WithInstance.then.longest, Stays.then, Gives.then) == (3, Mean, Taken)
 
 
 def test_a_file_sets_parameters_that_the_command_line_overrides(tmp_path):
@@ -266,52 +292,9 @@ def test_a_file_sets_parameters_that_the_command_line_overrides(tmp_path):
             set_parameters([Stays], [f"@{file}"])
 
 
-@pytest.mark.parametrize("cls", [Stays, WithInstance])
-def test_a_stage_goes_by_its_name(cls):
-    (made,) = set_parameters([cls], ["Mean.digits=7"])
-    assert made.digits == 1
-    assert made.next_stage().digits == 7
-    assert made.next_stage() is made.next_stage()
-
-
-def test_what_was_written_stays_as_it_was():
-    set_parameters([WithInstance], ["Mean.longest=8"])
-    assert WithInstance.then.longest == 3
-    assert set_parameters([WithInstance], [])[0].next_stage().longest == 3
-    assert Stays.then is Mean
-
-
-def test_a_stage_that_needs_a_value_gets_it():
-    (made,) = set_parameters([WithNeeds], ["needed=3"])
-    assert made.next_stage().needed == 3
-    with pytest.raises(himach.UsageError, match="Needs needs a value for its parameter 'needed'"):
-        set_parameters([WithNeeds], [])
-
-
-class Taken(Mean):
-    """Has no value of its own for what it shares with the stage before it."""
-
-    cutoff: float
-    digits: int = 9
-
-
-class Gives(Stays):
-    then = Taken
-
-
 def test_a_stage_takes_what_it_has_no_value_for_from_the_one_before():
     assert Gives(cutoff=4, digits=5).next_stage().settings() == {"longest": 10, "digits": 9, "cutoff": 4}
-    (made,) = set_parameters([Gives], ["cutoff=3.2"])
-    assert made.next_stage().cutoff == 3.2
-    (made,) = set_parameters([Gives], ["cutoff=3.2", "Taken.cutoff=7", "Taken.longest=8"])
-    assert (made.cutoff, made.next_stage().cutoff, made.next_stage().longest) == (3.2, 7, 8)
-    assert Gives.then is Taken
     assert "    cutoff   float, that of Gives" in describe_analysis(Gives).splitlines()
-
-
-def test_analyses_that_are_there_twice_are_told_apart():
-    one, other = set_parameters([Stays, Stays], ["Stays.cutoff=1", "Stays-2.cutoff=2"])
-    assert (one.cutoff, other.cutoff) == (1, 2)
 
 
 class Again(Mean):
@@ -336,12 +319,8 @@ def test_one_class_may_be_in_several_stages():
         stages(first)
     with pytest.raises(himach.UsageError, match="its stages come back"):
         stages(Comes())
-
-
-def test_a_chain_that_comes_back_is_left_for_the_run_to_refuse():
-    (made,) = set_parameters([Comes], ["cutoff=1"])
-    assert made.cutoff == 1
-    assert made.then is Comes
+    (made,) = set_parameters([Comes], ["cutoff=1"])  # which is left for the run to refuse
+    assert (made.cutoff, made.then) == (1, Comes)
 
 
 @pytest.mark.parametrize(
@@ -356,6 +335,7 @@ def test_a_chain_that_comes_back_is_left_for_the_run_to_refuse():
         ([Mean, Stays], "digits=3", "-p 'Mean.digits=3' or -p 'Stays.digits=3'$"),
         ([Mean, Stays], "cutof=3", "no analysis of this run has a parameter 'cutof'; did you mean 'cutoff'"),
         ([Stays], "cutoff", "NAME=VALUE"),
+        ([WithNeeds], "cutoff=3", "Needs needs a value for its parameter 'needed'"),
     ],
 )
 def test_what_does_not_fit_is_named(classes, assignment, message):

@@ -184,11 +184,6 @@ def test_parameters_of_a_class_or_a_name_are_keywords():
     np.testing.assert_array_equal(by_keyword.outcome["rmsd"]["rmsd"], by_instance.outcome["rmsd"]["rmsd"])
 
 
-def test_a_parameter_that_is_misspelled_is_named():
-    with pytest.raises(himach.UsageError, match="selectoin"):
-        Radius(selectoin="x")
-
-
 def test_an_analysis_is_run_by_its_name():
     assert himach.run("rmsd", DCD, PSF, stop=np.int64(2))["rmsd"].rows == 2
     assert list(himach.run(["rmsd", Radius()], DCD, PSF, stop=2, ranks=2).outcome) == ["rmsd", "Radius"]

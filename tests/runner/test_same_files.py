@@ -4,11 +4,9 @@ import json
 
 import numpy as np
 import pytest
-from MDAnalysisTests.datafiles import DCD, PSF
 from runner.passes import EACH_TIME, PASSES
 from support.commands import DATA, himach, same_files
 
-from himach import Member, Output, run
 from himach.examples import BUILTINS
 
 
@@ -35,15 +33,9 @@ pytest.importorskip("pyarrow")
 xarray = pytest.importorskip("xarray")
 
 
-@pytest.fixture(scope="module")
-def first(tmp_path_factory):
-    """Return the directory of a run on two ranks with tables in all formats."""
-    out = tmp_path_factory.mktemp("run") / "out"
-    himach("run", "rmsd", *DATA, "--cache", "off", "-n", 2, "--table", "parquet,nc,xvg", "--out", out, code=0)
-    return out
-
-
-def test_the_tables_of_a_run_hold_the_same_in_all_formats(first):
+def test_the_tables_of_a_run_hold_the_same_in_all_formats(tmp_path):
+    first = tmp_path / "out"
+    himach("run", "rmsd", *DATA, "--cache", "off", "-n", 2, "--table", "parquet,nc,xvg", "--out", first, code=0)
     record = json.loads((first / "run.json").read_bytes())
     assert record["table"] == ["csv", "parquet", "nc", "xvg"]
     assert record["files"] == ["rmsd.csv", "rmsd.parquet", "rmsd.nc", "rmsd.xvg", "rmsd.png"]
@@ -56,14 +48,3 @@ def test_the_tables_of_a_run_hold_the_same_in_all_formats(first):
     assert pandas.read_parquet(first / "rmsd.parquet").attrs["units"] == units
     variables = xarray.load_dataset(first / "rmsd.nc").variables
     assert {name: column.attrs["units"] for name, column in variables.items()} == units
-
-
-def test_an_ensemble_has_them_too(tmp_path):
-    members = [Member("a", DCD, PSF), Member("b", DCD, PSF, stop=60)]
-    result = run("rmsd", ensemble=members, cache="off", out=Output(tmp_path, tables=["nc", "parquet"]))
-    assert {"rmsd.nc", "rmsd.parquet"} <= set(result.record["files"])
-    dataset = xarray.load_dataset(tmp_path / "rmsd.nc")
-    assert dict(dataset["rmsd"].sizes) == {"member": 2, "time_ps": 98}
-    np.testing.assert_array_equal(dataset["rmsd"].sel(member="a")[:60], dataset["rmsd"].sel(member="b")[:60])
-    assert int(dataset["rmsd"].sel(member="b").isnull().sum()) == 38
-    assert dataset.equals(result.to_xarray("rmsd"))

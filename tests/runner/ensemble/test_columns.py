@@ -5,6 +5,7 @@ import pytest
 from runner.ensemble.simulations import FRAMES, NAMES, members_in, record_in
 from support import plain
 from support.commands import himach
+from support.sample_runs import BUILTIN_RUNS
 
 import himach as package
 from himach import Column, Member, Table
@@ -16,30 +17,6 @@ from himach.runner.ensemble.join import join, own_columns
 from himach.runner.outcome.estimates import add_estimates
 from himach.uncertainty import mean
 
-CHANNEL = {"top": "index 110 246 382 518", "bottom": "index 59 195 331 467", "radius": 2.5}
-RUNS = {
-    "water-residence": ("nanopore", {"solute": "name K"}),
-    "ion-permeation": ("kcsa", CHANNEL),
-    "rmsd": ("villin", {}),
-    "native-contacts": ("villin", {}),
-    "pairwise-rmsd": ("villin", {}),
-    "rdf": ("nanopore", {"a": "name K"}),
-    "msd": ("nanopore", {"selection": "name K"}),
-    "hydrogen-bonds": ("villin", {}),
-    "clusters": ("villin", {"cutoff": 0.9}),
-    "contacts": ("villin", {}),
-    "density": ("nanopore", {}),
-    "dielectric": ("water", {"charges": ["name OW = -0.8476", "name HW1 HW2 = 0.4238"]}),
-    "geometry": ("villin", {"distances": ["ends=resid 1; resid 35"], "dihedrals": ["phi:resid 1:2"]}),
-    "lipid-order": ("membrane", {"leaflets": "z"}),
-    "membrane": ("membrane", {}),
-    "pca": ("villin", {"components": 3}),
-    "radius-of-gyration": ("villin", {}),
-    "rmsf": ("villin", {}),
-    "sasa": ("villin", {"by": "residue", "points": 100}),
-    "secondary-structure": ("villin", {}),
-    "velocity-autocorrelation": ("argon", {"selection": "all", "tau_max": 60}),
-}
 STATES = ["H", "B", "E", "G", "I", "T", "S", "P", "coil"]
 CURVES = {"stays": (["time_ps"], ["lasting"]), "residence": ([], ["mean_ps"])}
 #: Keys and values of what is in no order of time.
@@ -48,7 +25,7 @@ EXPECTED = {
     "ion-permeation": {"counts": (["direction"], ["events", "rate_per_ns"]), "filter": ([], ["bottom", "top"])},
     "rmsd": {},
     "rdf": {"rdf": (["r"], ["g"]), "coordination": (["r"], ["n"])},
-    "msd": {"msd": (["tau_ps"], ["msd"]), "diffusion": (["from_ps", "to_ps"], ["d_cm2_s"])},
+    "msd": {"msd": (["tau_ps"], ["msd"]), "diffusion": (["from_ps", "to_ps"], ["d_cm2_s", "yeh_hummer_cm2_s"])},
     "hydrogen-bonds": {
         "lifetime": (["tau_ps"], ["survival"]),
         "occupancy": (["donor", "acceptor"], ["occupancy"]),
@@ -104,7 +81,7 @@ def outcomes():
 
     def of(name, level):
         if (name, level) not in obtained:
-            which, parameters = RUNS[name]
+            which, parameters = BUILTIN_RUNS[name]
             members = []
             for start in (0, 25, 60):
                 outcome = plain.run(load(name)(**parameters), *sample(which), start=start, stop=start + 60)
@@ -225,13 +202,6 @@ def below(*tables, **options) -> Table:
 
 def same(cells, expected) -> bool:
     return type(cells) is type(expected) and repr(cells) == repr(expected) and len(cells) == len(expected)
-
-
-def test_the_member_is_the_first_column():
-    table = below(Table({"r": [0.5, 1.5], "g": [1.0, 2.0]}), Table({"r": [0.5], "g": [3.0]}))
-    assert list(table) == ["member", "r", "g"]
-    assert table["member"] == ["r0", "r0", "r1"]
-    assert list(table["g"]) == [1, 2, 3]
 
 
 def test_groups_and_metadata_stand_behind_it():

@@ -2,7 +2,6 @@
 
 import json
 import signal
-from contextlib import closing
 from functools import partial
 
 import pytest
@@ -10,7 +9,6 @@ from runner.ensemble.simulations import FRAMES, MEMBERS, NAMES, record_in, write
 from support.commands import himach, processes_with, same_files, start_himach, wait_until
 
 import himach as package
-from himach.locks import Lock
 
 
 def test_a_new_member_and_a_longer_one_cost_only_themselves(folder, tmp_path):
@@ -69,10 +67,6 @@ def test_time_that_is_up_loses_nothing(folder, tmp_path):
     assert not (tmp_path / "out" / ".himach").exists()
 
 
-class Held(Lock):
-    close = Lock.release
-
-
 def test_kept_pairs_of_all_members_are_listed_and_evicted(folder, tmp_path):
     pairs = tmp_path / "pairs"
     words = ["run", "rmsd", f"{folder}/analyses.py:Gyration", "--cache", "off", "--pairs", pairs]
@@ -96,10 +90,6 @@ def test_kept_pairs_of_all_members_are_listed_and_evicted(folder, tmp_path):
     assert f"frames     {FRAMES} of {FRAMES}" in details and "parameter  selection = 'name CA'" in details
     assert [line.split()[0] for line in details.splitlines()[-len(kept) :]] == [line.split()[0] for line in lines[1:]]
     assert details.count("members    6") == 2
-    with closing(Held(pairs / ".lock")):
-        done = himach("pairs", "evict", pairs, "--older")
-        assert done.returncode == 2 and "another run keeps its pairs there" in done.stderr
-        assert "in use" in himach("info", pairs).stdout
     assert "generations: 6" in himach("pairs", "evict", pairs, "--older").stdout
     assert "generations: 6" in himach("pairs", "evict", pairs, "Gyration").stdout
     assert himach("pairs", "list", pairs / "r1").stdout.splitlines()[1].split()[:2] == ["rmsd", "2"]

@@ -12,13 +12,9 @@ from support.commands import himach, same_files
 from support.ranks import run_under_mpiexec
 
 import himach as package
-from himach.examples import load
 from himach.io.store.store import Store
 from himach.runner.ensemble import join, member_run
 from himach.runner.ensemble import run as ensemble_run
-from himach.runner.options import Job
-
-JOB = Job(["any.xtc"], cache="off", analyses=[load("rmsd")()])
 
 
 def rows_of(table, name):
@@ -62,16 +58,6 @@ def test_each_member_is_as_it_is_alone(folder):
     )
     frame = result.to_frame("rmsd_groups")
     assert list(frame["n"]) == [3, 3, 6]
-
-
-@pytest.mark.nightly
-def test_three_ranks_leave_the_same_bytes(folder, ensemble_words, whole, tmp_path):
-    for cache in ("off", tmp_path / "store", tmp_path / "store"):
-        himach("run", *ensemble_words, "--cache", cache, "-o", tmp_path / "out", "-n", 3, code=0)
-        same_files(whole, tmp_path / "out")
-    record = record_in(tmp_path / "out")
-    assert record["bytes"]["origin"] == 0 and record["frames"] == FRAMES and record["ranks"] == 3
-    assert [item["name"] for item in record["ensemble"]] == NAMES
 
 
 def test_very_many_members_leave_the_same_bytes(folder, whole, tmp_path, monkeypatch):
@@ -252,29 +238,6 @@ def test_again_tells_which_member_is_another(folder, tmp_path):
     assert done.stderr.count("another than") == 1
 
 
-def test_a_frame_directory_counts_by_its_files(folder, tmp_path):
-    himach("split", folder / "r1.xtc", tmp_path / "frames", "-s", folder / "top214.pdb", "--frames-per-file", 5, code=0)
-    whole, parts = (package.Member("r", path) for path in (folder / "r1.xtc", tmp_path / "frames"))
-    sizes = member_run._sizes(JOB, [whole, parts, package.Member("staged", tmp_path / "none")])
-    assert sizes[0] <= sizes[1] < 10 * sizes[0] and sizes[2] in (sum(sizes[:2]) / 2, *sizes[:2])
-
-
-def test_a_member_counts_by_the_frames_that_are_chosen(folder, tmp_path, monkeypatch):
-    path, topology = folder / "r1.xtc", folder / "top214.pdb"
-    arguments = ({}, {"stop": 10}, {"step": 4}, {"start": 25, "step": 2}, {"start": 99})
-    members = [package.Member(f"part{at}", path, topology, **choice) for at, choice in enumerate(arguments)]
-    job, whole = replace(JOB, cache=str(tmp_path / "store")), path.stat().st_size
-    unknown = [1, 1, 1 / 4, 1 / 2, 1]
-    assert member_run._sizes(job, members) == pytest.approx([whole * part for part in unknown])
-    package.run("rmsd", path, topology, cache=tmp_path / "store")
-    known = [1, 10 / 31, 8 / 31, 3 / 31, 1]
-    assert member_run._sizes(job, members) == pytest.approx([whole * part for part in known])
-    general = replace(job, stop=10)
-    assert member_run._sizes(general, members[:1]) == [whole]
-    monkeypatch.setattr(member_run, "WORTH", 0)
-    assert member_run._sizes(general, members[:1]) == pytest.approx([whole * 10 / 31])
-
-
 def test_members_come_in_the_order_of_the_table(folder, ensemble_words, whole, tmp_path):
     order = [MEMBERS[at] for at in (3, 0, 5, 4, 2, 1)]
     table = write_table(folder / "other.csv", order)
@@ -292,17 +255,3 @@ def test_a_member_draws_and_tells_its_own(folder):
     assert obtained.record["frames"] == 12
     (axes,) = obtained.plot().axes
     assert [len(line.get_xdata()) for line in axes.lines] == [12]
-
-
-@pytest.mark.nightly
-def test_members_are_read_where_they_are_cached(folder, tmp_path):
-    table = write_table(folder / "two.csv", [MEMBERS[5], MEMBERS[2]])
-    words = ["run", "rmsd", "-p", "selection=all", "--ensemble"]
-    for node, members in (("c", table), ("a", folder / "ensemble.csv")):
-        nodes = [node] if node == "c" else ["a", "b", "c"]
-        done = stage_on_nodes(tmp_path, nodes, *words, members, "-o", tmp_path / "out", "--force")
-        assert done.returncode == 0, done.stderr
-    assert record_in(tmp_path / "out")["bytes"]["cache"] > 0
-    stores = {node: {name.rpartition("/")[2] for name in Store(tmp_path / node).names()} for node in "abc"}
-    assert {"m3.nc", "r10.dcd"} <= stores["c"]
-    assert not {"m3.nc", "r10.dcd"} & (stores["a"] | stores["b"])

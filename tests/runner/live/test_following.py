@@ -10,14 +10,15 @@ import MDAnalysis as mda
 import numpy as np
 import pytest
 from pyroaring import BitMap64
+from runner.live.engines import topology
 from support import commands
 from support.cache_data import Emit, frame_of, make
-from support.commands import same_files, start_himach, write_analysis
+from support.commands import same_files, write_analysis
+from support.io_samples import offsets_of
 from support.ranks import mpiexec
 
 import himach
 from himach.errors import TrajectoryError
-from himach.io.trajectories.index.walk import read_index
 from himach.runner.live import updates
 from himach.runner.live.frame_sources import FramesSoFar
 
@@ -28,7 +29,7 @@ def in_thread(work):
     return thread
 
 
-def watched(counts, growing, needed):
+def watched(counts, growing):
     """What is called after each outcome: it has more come when there is one of what came before."""
 
     def update(result):
@@ -38,27 +39,22 @@ def watched(counts, growing, needed):
     return update
 
 
-def ends_of(path):
-    index = read_index(str(path), "TRR")
-    return [index.place(number)[1] for number in range(index.n_frames)]
-
-
 @pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("ranks", [None, 2])
 def test_a_growing_file(tmp_path, ranks):
     topology, whole = make(tmp_path, 12, "whole.trr")
-    content, ends = whole.read_bytes(), ends_of(whole)
+    content, starts = whole.read_bytes(), offsets_of(whole, "TRR")
     path, counts = tmp_path / "growing.trr", []
-    path.write_bytes(content[: ends[3] + 100])  # within the fifth frame
+    path.write_bytes(content[: starts[4] + 100])  # within the fifth frame
 
     def grow(after):
         at = path.stat().st_size
         with path.open("ab") as file:
-            file.write(content[at : {4: ends[7], 8: len(content)}.get(after, at)])
+            file.write(content[at : {4: starts[8], 8: len(content)}.get(after, at)])
 
     result = himach.follow(
         Emit(), path, topology, every=4, idle=2, ranks=ranks, out=tmp_path / "out", progress=False,
-        on_update=watched(counts, grow, 12),
+        on_update=watched(counts, grow),
     )  # fmt: skip
     assert counts == [4, 8, 12]
     assert result.record["reused"]["frames"] == 12
@@ -98,40 +94,12 @@ def test_a_dataset_that_is_being_pushed(tmp_path, server):
         thread = in_thread(lambda: (time.sleep(1), push(0)))
         result = himach.follow(
             Emit(), "run8", topology, every=5, idle=4, out=tmp_path / "out", progress=False,
-            on_update=watched(counts, push, 17),
+            on_update=watched(counts, push),
         )  # fmt: skip
         thread.join()
     assert counts == [5, 10, 15, 17]
     again = himach.run(Emit(), "run8", topology, out=tmp_path / "again", progress=False)
     assert again.record["frames"] == result.record["frames"] == 17
-    same_files(tmp_path / "out", tmp_path / "again")
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_a_dataset_that_is_being_staged(tmp_path):
-    topology, whole = make(tmp_path, 30, "whole.trr")
-    content, ends = whole.read_bytes(), ends_of(whole)
-    path, counts = tmp_path / "growing.trr", []
-    path.write_bytes(content[: ends[9]])
-    staging = start_himach("stage", path, "-s", topology, "--dataset", "run9", "--follow", "--idle", 8)
-
-    def grow(after):
-        at = path.stat().st_size
-        with path.open("ab") as file:
-            file.write(content[at : {10: ends[19], 20: len(content)}.get(after, at)])
-
-    try:
-        result = himach.follow(
-            Emit(), "run9", topology, every=10, idle=6, out=tmp_path / "out", progress=False,
-            on_update=watched(counts, grow, 30),
-        )  # fmt: skip
-        staging.communicate(timeout=60)
-    finally:
-        staging.kill()
-    assert counts == [10, 20, 30]
-    assert result.record["frames"] == 30
-    himach.run(Emit(), "run9", topology, out=tmp_path / "again", progress=False)
     same_files(tmp_path / "out", tmp_path / "again")
 
 
@@ -163,12 +131,10 @@ def test_slices_that_lie_on_one_node_of_several_are_followed(tmp_path):
     """The other has neither the dataset nor slices of it, and waits with the first."""
     n_atoms = 50
     write_analysis(tmp_path / "count.py", "yield 'frames', frame.number")
-    line = "    1RES      C    1   0.000   0.000   0.000\n"
-    (tmp_path / "top.gro").write_text(f"\n{n_atoms}\n" + n_atoms * line + "1 1 1\n")
     with himach.Writer("run7", n_atoms, cache=tmp_path / "m", rank=0) as writer:
         for number in range(5):
             writer.push_slice(number, np.arange(n_atoms), np.zeros((n_atoms, 3), np.float32), time=number)
-    words = ["follow", "count.py", "-t", "run7", "-s", "top.gro", "--every", "5", "--out", "out"]
+    words = ["follow", "count.py", "-t", "run7", "-s", str(topology(tmp_path, n_atoms)), "--every", "5", "--out", "out"]
     command = [sys.executable, "-P", "-m", "himach"]
     done = mpiexec("nm", [*command, *words, "--stop", "5"], cwd=tmp_path, timeout=90, disks=tmp_path)
     assert done.returncode == 0, done.stderr

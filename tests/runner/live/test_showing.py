@@ -6,7 +6,7 @@ import nbformat
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
 from nbclient import NotebookClient
-from support.commands import DATA, himach, same_files
+from support.commands import DATA
 from support.ranks import mpiexec
 
 pytestmark = pytest.mark.slow
@@ -35,17 +35,6 @@ def test_a_cell_redraws_itself(tmp_path):
     assert "98" in shown["data"]["text/html"]
     assert "data:image/png" in shown["data"]["text/html"]
     assert "by updates" in shown["data"]["text/html"]
-
-
-@pytest.mark.nightly
-def test_ranks_of_a_launcher(tmp_path):
-    words = ["follow", "rmsd", "-p", "selection=name CA", *DATA]
-    command = [sys.executable, "-P", "-m", "himach", *words, "--every", "20", "--idle", "0.5"]
-    done = mpiexec(2, [*command, "--out", str(tmp_path / "out")], timeout=90)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("after 98 frames") == 1
-    himach("run", *words[1:], "--out", tmp_path / "again", code=0)
-    same_files(tmp_path / "out", tmp_path / "again")
 
 
 def test_no_frame_is_one_error_of_all_ranks(tmp_path):

@@ -147,30 +147,6 @@ def test_a_name_is_taken_once(tmp_path):
 
 
 @pytest.mark.nightly
-def test_of_two_runs_at_once_one_has_the_name(tmp_path):
-    """Whichever comes first; the other is refused, and neither loses or gains a frame."""
-    write_analysis(tmp_path / "count.py", "yield 'frames', frame.number")
-    words = ["follow", tmp_path / "count.py", "-s", topology(tmp_path), "--dataset", "run7", "--every", 2]
-    with MadeUpEngine(made_up(9), rate=5) as one, MadeUpEngine(made_up(13), rate=5) as other:
-        both = [
-            start_himach(*words, "-t", engine.address, "--out", tmp_path / f"out{n}")
-            for n, engine in enumerate((one, other))
-        ]
-        try:
-            message = [process.communicate(timeout=120)[1] for process in both]
-        finally:
-            for process in both:
-                process.kill()
-    codes = [process.returncode for process in both]
-    first = codes.index(0)
-    assert codes[1 - first] == 1
-    assert "there is a dataset run7 already: give another --dataset" in message[1 - first]
-    assert len(kept("run7")) == (9, 13)[first]
-    himach("run", *words[1:4], "-t", "run7", "--out", tmp_path / "again", code=0)
-    same_files(tmp_path / f"out{first}", tmp_path / "again")
-
-
-@pytest.mark.nightly
 def test_a_stop_ends_it_and_a_start_waits(tmp_path):
     with MadeUpEngine(made_up(200), rate=100) as engine:
         result = run(engine, topology(tmp_path), start=3, stop=9, step=2, every=2)
