@@ -2,15 +2,13 @@
 
 import contextlib
 import json
-import sys
 from pathlib import Path
 
 import MDAnalysis as mda
 import numpy as np
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
-from support.cache_data import push
-from support.ranks import mpiexec
+from support.cache_data import push, stage_on_nodes
 
 import himach
 from himach import examples
@@ -131,33 +129,19 @@ def test_frames_that_were_never_pushed_are_named_and_left_out(run_server, key, r
         himach.run(analysis, "run8", PSF, cache=str(running.place), start=50, stop=52)
 
 
-ON_NODES = """
-import json, os, sys, warnings
-rank = int(os.environ["PMI_RANK"])
-os.environ["HIMACH_NODE"], os.environ["HIMACH_CACHE"] = f"node{rank}", sys.argv[1 + rank]
-import himach
-from himach import examples
-found = himach.run(examples.load("rmsd")(selection="name CA"), "run8", sys.argv[4])
-if rank == 0:
-    print(json.dumps([found.record["frames"], found.record["assignment"], list(found.outcome["rmsd"]["time_ps"])]))
-"""
-
-
 @pytest.mark.nightly
 def test_frames_of_several_nodes_some_of_which_are_on_their_way(run_server, tmp_path):
     """Three servers have frames in turn; of the last ones some were acknowledged before others."""
-    running = [run_server() for _ in range(3)]
     universe = mda.Universe(PSF, DCD)
     held = [n for n in range(97) if n not in (91, 94)]
     for node in range(3):
-        push_some([n for n in held if n % 3 == node], universe, servers=[running[node].path])
-    (tmp_path / "job.py").write_text(ON_NODES)
-    places = [str(one.place) for one in running]
-    done = mpiexec(3, [sys.executable, str(tmp_path / "job.py"), *places, PSF])
-    assert done.returncode == 0, done.stderr
+        push_some([n for n in held if n % 3 == node], universe, servers=[run_server().path])
+    words = ["run", "rmsd", "-p", "selection=name CA", "-t", "run8", "-s", PSF, "--out", tmp_path / "out"]
+    done = stage_on_nodes(tmp_path, ["n0", "n1", "n2"], *words, code=0)
     assert "2 of 97 frames" in done.stderr and "91, 94" in done.stderr
-    frames, assignment, times = json.loads(done.stdout.splitlines()[-1])
-    assert (frames, assignment) == (95, {"native": 95, "alien": 0, "residue": 0})
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert (record["frames"], record["assignment"]) == (95, {"native": 95, "alien": 0, "residue": 0})
+    times = np.loadtxt(tmp_path / "out" / "rmsd.csv", delimiter=",", skiprows=1)[:, 0]
     np.testing.assert_allclose(times, np.array([universe.trajectory[n].time for n in held]), rtol=1e-6)
 
 
@@ -172,7 +156,5 @@ def test_a_name_that_two_simulations_have_on_different_nodes_is_refused(run_serv
         ) as writer:
             for _ in universe.trajectory[5 * i : 5 * i + 5]:
                 writer.write(universe)
-    command = [sys.executable, "-P", "-m", "himach", "run", "rmsd", "--trajectory", "run", "--topology", str(PSF)]
-    done = mpiexec(["n0", "n1"], command, disks=tmp_path)
-    assert done.returncode == 1, done.stderr
+    done = stage_on_nodes(tmp_path, ["n0", "n1"], "run", "rmsd", "-t", "run", "-s", PSF, code=1)
     assert "dataset run has frames of several simulations ('sim 0', 'sim 1')" in done.stderr

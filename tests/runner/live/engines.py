@@ -62,7 +62,6 @@ class MadeUpEngine:
         self.go = threading.Event()
         self.sent = 0
         self.asked: list[str] = []
-        self.seconds = 0.0
         details = {
             "version": 3, "endianness": "<", "wrapped_coords": False, "energies": False, "time": True, "box": True,
             "positions": True, "velocities": universe.trajectory.ts.has_velocities, "forces": False,
@@ -123,7 +122,6 @@ class MadeUpEngine:
                 time.sleep(0.01)
             self._server.send_frame(number)
             self.sent = number + 1
-        self.seconds = time.monotonic() - began
         if self._cut is not None:
             conn.sendall(
                 self._protocol.create_header_bytes(self._protocol.IMDHeaderType.IMD_TIME, 1) + bytes(self._cut)

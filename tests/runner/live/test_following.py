@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 import threading
 import time
 
@@ -12,10 +11,9 @@ import pytest
 from pyroaring import BitMap64
 from runner.live.engines import topology
 from support import commands
-from support.cache_data import Emit, frame_of, make
+from support.cache_data import Emit, frame_of, make, stage_on_nodes
 from support.commands import same_files, write_analysis
 from support.io_samples import offsets_of
-from support.ranks import mpiexec
 
 import himach
 from himach.errors import TrajectoryError
@@ -134,11 +132,8 @@ def test_slices_that_lie_on_one_node_of_several_are_followed(tmp_path):
     with himach.Writer("run7", n_atoms, cache=tmp_path / "m", rank=0) as writer:
         for number in range(5):
             writer.push_slice(number, np.arange(n_atoms), np.zeros((n_atoms, 3), np.float32), time=number)
-    words = ["follow", "count.py", "-t", "run7", "-s", str(topology(tmp_path, n_atoms)), "--every", "5", "--out", "out"]
-    command = [sys.executable, "-P", "-m", "himach"]
-    done = mpiexec("nm", [*command, *words, "--stop", "5"], cwd=tmp_path, timeout=90, disks=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "out" / "run.json").read_text())["frames"] == 5
-    words[words.index("run7")] = "run8"
-    done = mpiexec("nm", [*command, *words], cwd=tmp_path, timeout=90, disks=tmp_path)
-    assert done.returncode == 2 and "no dataset of this name yet" in done.stderr
+    out = tmp_path / "out"
+    words = ["follow", tmp_path / "count.py", "-s", topology(tmp_path, n_atoms), "--every", 5, "--out", out]
+    stage_on_nodes(tmp_path, "nm", *words, "-t", "run7", "--stop", 5, code=0)
+    assert json.loads((out / "run.json").read_text())["frames"] == 5
+    assert "no dataset of this name yet" in stage_on_nodes(tmp_path, "nm", *words, "-t", "run8", code=2).stderr

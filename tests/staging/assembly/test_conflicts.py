@@ -7,6 +7,7 @@ import textwrap
 
 import numpy as np
 import pytest
+from support.cache_data import stage_on_nodes
 from support.ranks import mpiexec
 
 import himach
@@ -80,41 +81,19 @@ def test_slices_of_nothing_are_passed_over(tmp_path):
 
 
 def test_simulations_on_two_nodes_are_not_mixed(tmp_path):
-    script = tmp_path / "mixes.py"
-    script.write_text(
-        textwrap.dedent("""
-        import os, sys
-        rank = int(os.environ["PMI_RANK"])
-        import numpy as np
-        import himach
-        from himach.io.store.quota import open_store
-        from himach.ranks.mpi import connect
-        from himach.staging.assembly.assemble import assemble_pushed
+    def push_all(node, identity, frames, value):
+        for rank in range(2):
+            with himach.Writer("run7", 100, cache=tmp_path / node, rank=rank, identity=identity) as pushing:
+                for number in frames:
+                    ids = np.arange(50) + 50 * rank
+                    pushing.push_slice(number, ids, np.full((50, 3), value, np.float32), time=number)
 
-        world = connect()
-
-        def push(frames, value, identity):
-            for half in range(2):
-                with himach.Writer("run7", 100, rank=half, identity=identity) as writer:
-                    for number in frames:
-                        ids = np.arange(50) + 50 * half
-                        writer.push_slice(number, ids, np.full((50, 3), value, np.float32), time=number)
-
-        if rank == 0:
-            push(range(4), 0, "first")
-        else:
-            with himach.Writer("other", 1, rank=0) as writer:
-                writer.push_slice(0, np.arange(1), np.zeros((1, 3), np.float32), time=0)
-        world.comm.barrier()
-        assert assemble_pushed(world, open_store(), "run7") == []
-        if rank == 1:
-            push(range(8), 1000, "second")
-        world.comm.barrier()
-        (told,) = assemble_pushed(world, open_store(), "run7")
-        assert "'first'" in told and "'second'" in told and "evict" in told, told
-        """)
-    )
-    mpiexec("nm", [sys.executable, str(script)], disks=tmp_path, code=0)
+    words = ["stage", "run7", "--assemble"]
+    push_all("n", "first", range(4), 0)
+    stage_on_nodes(tmp_path, ["n", "m"], *words, code=0)
+    push_all("m", "second", range(8), 1000)
+    done = stage_on_nodes(tmp_path, ["n", "m"], *words)
+    assert done.returncode and all(word in done.stderr for word in ("'first'", "'second'", "evict")), done.stderr
 
 
 def test_a_node_that_fails_while_another_is_slow_ends_both(tmp_path):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-import textwrap
+import re
 
 import numpy as np
 import pytest
+from support.cache_data import stage_on_nodes
 from support.commands import himach as command
-from support.ranks import mpiexec
 
 import himach
 from himach.io.push.held_slices import find_slices
@@ -144,20 +143,13 @@ def test_what_is_left_aside_is_no_success(tmp_path):
 
 # --- Two nodes ------------------------------------------------------------------------------------------------------
 
-TOGETHER = textwrap.dedent("""
-    from himach.io.store.quota import open_store
-    from himach.ranks.mpi import connect
-    from himach.staging.assembly.assemble import assemble
-    world = connect()
-    done = assemble(world, open_store(), "run7")
-    if world.comm.rank == 0:
-        print(done.frames, done.aside)
-""")
-
 
 def together(place):
     """Assemble with two ranks a node; return how many frames were made, and from which on slices are left aside."""
-    return mpiexec("nnmm", [sys.executable, "-c", TOGETHER], disks=place, code=0).stdout.split()
+    done = stage_on_nodes(place, "nnmm", "stage", "run7", "--assemble")
+    made, aside = (re.search(words, done.stdout + done.stderr) for words in (r"(\d+) frames a", r"from frame (\d+) on"))
+    assert made is not None, done.stderr
+    return [made[1], "None" if aside is None else aside[1]]
 
 
 def by_itself(place, node):
