@@ -176,8 +176,8 @@ void dataset_pass_over(bodhi_dataset *dataset, unsigned kind, const place *copy)
 /* Set the bits of the frames of one kind. */
 void dataset_mark(bodhi_dataset *dataset, unsigned kind, const frame_selection *chosen, uint64_t *words);
 
-/* Living frame numbers >= `from`, each once, up to `capacity` of them; how many there are; whether there are none, which
- * takes no look into a table. */
+/* Living frame numbers >= `from`, each once, up to `capacity` of them; how many there are in all; whether there are
+ * none, for which no table is read. */
 size_t dataset_numbers(bodhi_dataset *dataset, unsigned kind, uint64_t from, uint64_t *numbers, size_t capacity);
 uint64_t dataset_living(bodhi_dataset *dataset, unsigned kind);
 bool dataset_is_vacant(const bodhi_dataset *dataset, unsigned kind);
