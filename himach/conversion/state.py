@@ -29,7 +29,7 @@ from himach.files import content_digest, whole_file
 from himach.io.datasets.opening import OpenFrames
 from himach.io.trajectories.urls.byte_file import local_path
 from himach.io.trajectories.urls.names import absolute, public_name
-from himach.runner.outcome.run_record import dataset_record
+from himach.runner.run_record import dataset_record
 from himach.selection import frames_text
 
 #: Packages that affect positions; which others are loaded depends on how ranks are started.

@@ -32,7 +32,7 @@ from himach.io.trajectories.formats import FORMATS
 from himach.mdanalysis.names import SCHEME, open_url
 from himach.mdanalysis.reader import HimachReader
 from himach.ranks.launch.code_pickle import CodePickler
-from himach.runner.perform import sent_by_value
+from himach.runner.run import sent_by_value
 
 WHOLE = frozenset({"HIMACH", *(item.name for item in FORMATS.values() if item.whole_in_store)})
 #: Arguments of readers that do not affect which frames they read.

@@ -191,9 +191,6 @@ class LiveOptions:
         "Where the analysis is late, keep every Nth frame, and do not pause the engine.", type=int, metavar="N"
     )
 
-    def __bool__(self) -> bool:
-        return any(getattr(self, item.name) is not None for item in fields(self))
-
 
 @dataclass(frozen=True)
 class Job(RunOptions):

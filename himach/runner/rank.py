@@ -28,12 +28,11 @@ from himach.ranks.launch.stop_requests import StopRequests
 from himach.ranks.progress import Progress
 from himach.rows.tables import gather_tables, lead
 from himach.runner.kept_pairs import keeping_warnings, kept_pairs, make_writer, mapping_deadline
+from himach.runner.methods_text import with_intervals
 from himach.runner.options import Job
-from himach.runner.outcome.methods_text import with_intervals
-from himach.runner.outcome.place import estimate_outcomes, finish_all, outcome_place, units
-from himach.runner.outcome.run_record import dataset_record, request_record
-from himach.runner.outcome.system import system_record
+from himach.runner.place import estimate_outcomes, finish_all, outcome_place, units
 from himach.runner.rank_run import EnsembleContext, RankOutcome, RankRun, closing_collectively, one_thread
+from himach.runner.run_record import dataset_record, request_record, system_record
 
 if TYPE_CHECKING:
     from himach.checkpoint.checkpoint_writer import CheckpointWriter

@@ -32,7 +32,7 @@ from himach.ranks.collective import is_everywhere, run_collectively, warn_once
 from himach.ranks.communicator import Communicator, World
 from himach.ranks.launch.memory import default_memory, scratch_directory
 from himach.runner.options import Job
-from himach.runner.outcome.place import OutcomePlace, located
+from himach.runner.place import OutcomePlace, located
 from himach.staging.assembly.assemble import assemble_for_run
 from himach.zazen import assign
 from himach.zazen.node_frames import Share

@@ -14,7 +14,7 @@ from himach.io.datasets.member import Member
 from himach.io.datasets.request import TransformOptions, absolute_cache
 from himach.output.claim import RECORD
 from himach.runner.options import Job, RunOptions
-from himach.runner.outcome.run_record import restored_keywords
+from himach.runner.run_record import restored_keywords
 from himach.runner.scripts import find_analyses
 
 #: Fields without which a run cannot be repeated, and their types.

@@ -14,7 +14,7 @@ from himach.output.record import Record
 from himach.output.summary import certainty, mean_lines
 from himach.output.table import Column, Table, as_table, default_outcome
 from himach.output.text import table_html, table_text
-from himach.runner.outcome.estimates import add_estimates
+from himach.runner.estimates import add_estimates
 
 
 def test_numbers_become_arrays_and_objects_stay_lists():

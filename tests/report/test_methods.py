@@ -21,7 +21,7 @@ from himach.report.files import methods_files, write_methods
 from himach.report.folder import RunFolder, read_folder
 from himach.report.page import report_page
 from himach.report.template import OWN
-from himach.runner.outcome.methods_text import describe_methods, due_references
+from himach.runner.methods_text import describe_methods, due_references
 from himach.runner.rank_run import stages
 
 ROOT = Path(__file__).parents[2]

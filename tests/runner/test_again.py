@@ -14,8 +14,8 @@ from support.commands import DATA, himach, run_python, same_files
 
 import himach as package
 from himach.errors import UsageError
-from himach.runner.outcome.run_record import find_source
 from himach.runner.rerun import read_record
+from himach.runner.run_record import find_source
 
 SCRIPT = """
 import himach

@@ -20,11 +20,10 @@ import himach
 import himach as package
 from himach.adapted import adapted
 from himach.examples import BUILTINS, load, sample
-from himach.runner.assignments import set_parameters
-from himach.runner.outcome.methods_text import describe_methods, due_references, with_groups, with_intervals
-from himach.runner.outcome.system import MOST_KINDS, residue_kinds
+from himach.runner.methods_text import describe_methods, due_references, with_groups, with_intervals
 from himach.runner.rank_run import stages
-from himach.runner.scripts import describe_analysis
+from himach.runner.run_record import MOST_KINDS, residue_kinds
+from himach.runner.scripts import describe_analysis, set_parameters
 
 #: Values of parameters that have none.
 NEEDED = {"ion-permeation": {"top": "name O", "bottom": "name OG1"}}

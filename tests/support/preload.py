@@ -35,7 +35,7 @@ from himach.ranks.launch.preload import preload
 MODULES = (
     "himach.checkpoint.reuse", "himach.checkpoint.listing", "himach.cli", "himach.examples.common",
     "himach.output.figures.drawer", "himach.ranks.launch.pool", "himach.output.directory",
-    "himach.output.figures.plots", "himach.planning.plan", "himach.report.files", "himach.runner.outcome.estimates",
+    "himach.output.figures.plots", "himach.planning.plan", "himach.report.files", "himach.runner.estimates",
     "himach.staging.stage", "MDAnalysisTests.datafiles", "matplotlib.backends.backend_agg", "matplotlib.figure",
     "hypothesis", "numpy.ma", "pytest", "scipy.interpolate", "scipy.optimize", "scipy.sparse", "scipy.spatial",
     "scipy.special", "scipy.stats",

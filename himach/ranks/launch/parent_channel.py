@@ -25,10 +25,10 @@ STARTED_BY = "HIMACH_STARTED_BY"
 KINDS = {
     kind.__name__: kind for kind in (AnalysisError, HimachError, RankError, TimeUpError, TrajectoryError, UsageError)
 }
-RESULT, DIED = "result", "died"
+#: Other kinds of messages: all ranks have begun their work; rank 0 left the result; the first rank that died; all have
+#: ended well, and more can be called.
+BEGUN, RESULT, DIED, DONE = "begun", "result", "died", "done"
 SIGNALS = (signal.SIGKILL, signal.SIGUSR1, signal.SIGTERM)
-#: Messages on the bell pipe: all ranks have begun their work; all have ended well, and more can be called.
-BEGUN, DONE = b"b", b"d"
 _open: weakref.WeakSet[_Detached] = weakref.WeakSet()
 
 
@@ -55,11 +55,10 @@ class RankChannel:
         self._work, self._result, self._words, self.last_words = (
             os.memfd_create(f"himach-{name}") for name in ("work", "result", "words", "last-words")
         )
-        self._calls, self._bell = (Pipe(*os.pipe()) for _ in range(2))
+        self._calls = Pipe(*os.pipe())
         # Only this process has the writing ends. The kernel sends ranks the signal when a line is written to or closed.
         # Nothing is ever written to the first (SIGKILL), which is closed when this process ends.
         self._lines: dict[int, Pipe] = {signum: Pipe(*os.pipe()) for signum in SIGNALS}
-        self._received = b""
         self.process = os.getpid()
         detach_in_children(self)
 
@@ -72,7 +71,6 @@ class RankChannel:
                 file.write(content)
         for size in (0, ranks * last_words.PLACE):
             os.ftruncate(self.last_words, size)
-        self._received = b""
         os.write(self._calls.write, b"." * ranks)
         if last:
             self.dismiss()
@@ -83,20 +81,15 @@ class RankChannel:
             os.close(self._calls.write)
             self._calls = self._calls._replace(write=-1)
 
-    def listen(self, seconds: float) -> None:
-        """Wait at most `seconds` for a message of the ranks and read it."""
-        if select.select([self._bell.read], [], [], seconds)[0]:
-            self._received += os.read(self._bell.read, 65536)
-
     @property
     def has_begun(self) -> bool:
         """Whether all ranks have begun this work: later failures are its own."""
-        return BEGUN in self._received
+        return self._first(BEGUN) is not None
 
     @property
     def done(self) -> bool:
         """Whether all ranks that did this work have ended well."""
-        return DONE in self._received
+        return self._first(DONE) is not None
 
     @property
     def variable(self) -> dict[str, str]:
@@ -107,20 +100,21 @@ class RankChannel:
         """Return what ranks are told: pid and descriptors of this process, and inodes of its pipes."""
         lines = [number for line in self._lines.values() for number in (line.read, os.fstat(line.read).st_ino)]
         files = (self._work, self._result, self._words, self.last_words)
-        return (self.process, *files, self._calls.read, self._bell.write, *lines)
+        return (self.process, *files, self._calls.read, *lines)
 
     def error(self) -> HimachError | None:
         """Return the first error that a rank left."""
-        first = next((word for word in self._messages() if word["kind"] in KINDS), None)
+        first = self._first(*KINDS)
         return None if first is None else KINDS[first["kind"]](first["text"])
 
     def result(self) -> bytes | None:
         """Return rank 0's result; None if it left none."""
-        return _content(self._result) if any(word["kind"] == RESULT for word in self._messages()) else None
+        return None if self._first(RESULT) is None else _content(self._result)
 
     def first_death(self) -> int | None:
         """Return the rank that died first; None if the process that forks ranks reported none."""
-        return next((int(word["text"]) for word in self._messages() if word["kind"] == DIED), None)
+        first = self._first(DIED)
+        return None if first is None else int(first["text"])
 
     def send(self, signum: int) -> None:
         """Send SIGUSR1 or SIGTERM to every rank that can `die_with_parent`; later ranks see SIGTERM then."""
@@ -133,9 +127,10 @@ class RankChannel:
             os.close(line.read)
         self._lines = {}
 
-    def _messages(self) -> list[dict[str, str]]:
+    def _first(self, *kinds: str) -> dict[str, str] | None:
+        """Return the first message of these kinds."""
         lines = _content(self._words).split(b"\n")[:-1]  # a rank killed while it writes leaves an unfinished line
-        return [json.loads(line) for line in lines]
+        return next((message for message in map(json.loads, lines) if message["kind"] in kinds), None)
 
     def __enter__(self) -> RankChannel:
         return self
@@ -146,7 +141,7 @@ class RankChannel:
     def close(self) -> None:
         """Kill the remaining ranks and close all descriptors."""
         self.detach()
-        for descriptor in (self._work, self._result, self._words, self.last_words, self._calls.read, *self._bell):
+        for descriptor in (self._work, self._result, self._words, self.last_words, self._calls.read):
             os.close(descriptor)
 
     def detach(self) -> None:
@@ -166,12 +161,12 @@ os.register_at_fork(after_in_child=_detach_all)
 class ParentChannel:
     """Channel end of a rank."""
 
-    NUMBERS: ClassVar = 7 + 2 * len(SIGNALS)
+    NUMBERS: ClassVar = 6 + 2 * len(SIGNALS)
 
     def __init__(self, process: int, *numbers: int) -> None:
         self.process = process
-        files, lines = numbers[:6], numbers[6:]
-        self._work, self._result, self._words, self._last_words, self._calls, self._bell = files
+        files, lines = numbers[:5], numbers[5:]
+        self._work, self._result, self._words, self._last_words, self._calls = files
         self._lines = tuple(zip(SIGNALS, lines[::2], lines[1::2], strict=True))
 
     @classmethod
@@ -211,7 +206,7 @@ class ParentChannel:
 
     def report_begin(self) -> None:
         """Report that all ranks have begun; on rank 0."""
-        self._write(self._bell, BEGUN)
+        self._say(BEGUN)
 
     def report_death(self, rank: int) -> None:
         """Report which rank died first; for the process that forks them."""
@@ -220,7 +215,7 @@ class ParentChannel:
 
     def report_end(self) -> bool:
         """Report that all ranks have ended well; return whether more may be called. For the process that forks."""
-        self._write(self._bell, DONE)
+        self._say(DONE)
         calls = self._open(self._calls)
         poll = select.poll()
         poll.register(calls, select.POLLIN)
@@ -257,7 +252,7 @@ class ParentChannel:
         """Leave the result for the starting process; on rank 0."""
         with open(self._path(self._result), "wb") as file:
             file.write(result)
-        self._say(RESULT, "")
+        self._say(RESULT)
 
     def publish_error(self, error: HimachError) -> None:
         """Leave the error for the starting process."""
@@ -270,15 +265,9 @@ class ParentChannel:
         process_exit.flush()
         process_exit.exit_process(error.exit_code)
 
-    def _say(self, kind: str, text: str) -> None:
-        self._write(self._words, json.dumps({"kind": kind, "text": text}).encode() + b"\n", os.O_APPEND)
-
-    def _write(self, descriptor: int, message: bytes, flags: int = 0) -> None:
-        file = os.open(self._path(descriptor), os.O_WRONLY | flags)
-        try:
-            os.write(file, message)
-        finally:
-            os.close(file)
+    def _say(self, kind: str, text: str = "") -> None:
+        with open(self._path(self._words), "ab", buffering=0) as file:
+            file.write(json.dumps({"kind": kind, "text": text}).encode() + b"\n")
 
     def _path(self, descriptor: int) -> str:
         return f"/proc/{self.process}/fd/{descriptor}"

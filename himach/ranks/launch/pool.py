@@ -34,7 +34,7 @@ from himach.ranks.launch.spawn import (
 )
 from himach.ranks.launch.stop_requests import Terminated, relay_signals
 
-LOOK_EVERY = 0.02  # seconds between checks whether mpiexec lives; forked ranks report at once
+LOOK_EVERY = 0.02  # seconds between looks at what ranks report
 #: Command line of every rank that himach starts.
 RANK = (sys.executable, "-P", "-m", "himach.ranks.launch.rank_main")
 
@@ -104,7 +104,7 @@ class RankPool:
                 try:
                     channel.call(work, self._called, last)
                     while not channel.done and process.poll() is None:
-                        channel.listen(LOOK_EVERY)
+                        time.sleep(LOOK_EVERY)
                 except BaseException as stopped:
                     self._stop(stopped, keeps)
                     raise
@@ -112,8 +112,7 @@ class RankPool:
             if not channel.done:
                 self.end()
             raise
-        channel.listen(0)
-        error, result = channel.error(), channel.result()
+        error, result, begun = channel.error(), channel.result(), channel.has_begun
         status = process.returncode
         failed = bool(status) or result is None
         death = self._death(status or 0) if failed else ""
@@ -122,7 +121,7 @@ class RankPool:
         if error is not None:
             raise error
         if death:
-            raise (RankError if channel.has_begun else NotBegunError)(death)
+            raise (RankError if begun else NotBegunError)(death)
         assert result is not None
         return result
 

@@ -16,33 +16,15 @@ from importlib.machinery import PathFinder
 from types import ModuleType
 from typing import Any
 
+#: These import the others.
 AHEAD = (
     "MDAnalysis",
-    "cloudpickle",
-    "ctypes",
     "himach.examples",
-    "himach.io.datasets.attachment",
-    "himach.io.datasets.lookup",
-    "himach.io.datasets.origin_stamp",
-    "himach.io.datasets.source",
-    "himach.io.store.quota",
-    "himach.io.universe.topology",
-    "himach.io.universe.view",
-    "himach.kernels",
-    "himach.ranks.launch.code_pickle",
-    "himach.ranks.ranks",
     "himach.result",
     "himach.runner.commands",
-    "himach.io.datasets.opening",
-    "himach.io.datasets.frame_steps",
-    "himach.runner.perform",
-    "himach.runner.outcome.run_record",
     "himach.runner.rank",
     "himach.runner.run",
     "himach.runner.scripts",
-    "himach.runner.outcome.system",
-    "himach.staging.assembly.assemble",
-    "himach.zazen",
 )
 #: Modules that few runs use, with the names needed at once and the module that defines each.
 UNUSED: dict[str, dict[str, str]] = {

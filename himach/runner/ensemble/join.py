@@ -15,8 +15,7 @@ from himach.errors import UsageError
 from himach.io.datasets.member import Lazy, Member
 from himach.output.parts import parts
 from himach.output.table import Note, Table
-from himach.runner.ensemble.columns import column_roles
-from himach.runner.ensemble.groups import group_table
+from himach.runner.ensemble.groups import column_roles, group_table
 
 MEMBER, GROUP = "member", "group"
 #: Suffix of a table's name for the table of its groups.

@@ -37,7 +37,7 @@ from himach.ranks.process_exit import is_interruption
 from himach.ranks.progress import Progress
 from himach.runner.kept_pairs import unrequested_keep_time
 from himach.runner.options import Job
-from himach.runner.outcome.place import OutcomePlace
+from himach.runner.place import OutcomePlace
 from himach.runner.rank import perform
 from himach.runner.rank_run import EnsembleContext, RankOutcome, closing_collectively, one_thread
 

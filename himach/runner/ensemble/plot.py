@@ -13,8 +13,7 @@ from himach.output.figures.plots import numeric
 from himach.output.figures.series import column_means, draw_legend, time_axis
 from himach.output.parts import parts
 from himach.output.table import Table
-from himach.runner.ensemble.columns import Roles, column_roles
-from himach.runner.ensemble.groups import average, common_places, group_positions, member_values
+from himach.runner.ensemble.groups import Roles, average, column_roles, common_places, group_positions, member_values
 from himach.runner.ensemble.join import MEMBER, own_columns
 
 MOST_IN_LEGEND = 8  # lines; with more, only groups are named

@@ -23,9 +23,9 @@ from himach.runner.ensemble.join import join
 from himach.runner.ensemble.member_run import MANY, PHASES, MemberRun, MemberRunner, StoredRun, each_member
 from himach.runner.ensemble.plot import EnsemblePlot
 from himach.runner.ensemble.record import ensemble_record
+from himach.runner.methods_text import with_groups
 from himach.runner.options import Job
-from himach.runner.outcome.methods_text import with_groups
-from himach.runner.outcome.place import LEVEL, OutcomePlace, outcome_place, units
+from himach.runner.place import LEVEL, OutcomePlace, outcome_place, units
 from himach.runner.rank_run import EnsembleContext, RankOutcome, stages
 
 GATHERS = 16  # messages in which a rank sends its members' runs

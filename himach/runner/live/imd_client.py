@@ -9,11 +9,11 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any
 
-from himach.errors import HimachError, TrajectoryError, UsageError
+from himach.errors import TrajectoryError, UsageError
 from himach.io.datasets.member import Member
 from himach.io.datasets.request import FramesRequest
 from himach.io.push.address import EngineAddress
@@ -54,25 +54,6 @@ class ReceiverOptions(LiveOptions):
         return cls(**fields, engine=str(engine), topology=str(topology), keywords=request.keywords, cache=request.cache)
 
 
-@dataclass
-class ReceiverStatus:
-    """State of the reception so far."""
-
-    frames: int = 0  # one past the last readable frame's number
-    late: bool = False  # whether the analysis is behind by more than the buffer
-    left_out: int = 0  # frames that were skipped because the analysis was late
-    pauses: int = 0
-    paused: float = 0.0
-    over: str = ""  # why no more frames will arrive; "" while they may
-    error: str = ""  # what failed, if anything
-    usage: bool = False
-    warnings: list[str] = field(default_factory=list)
-
-    def line(self) -> str:
-        """Return the status as a line of JSON."""
-        return json.dumps(asdict(self)) + "\n"
-
-
 def need_imdclient() -> None:
     """Raise UsageError if imdclient is not installed."""
     if find_spec("imdclient") is None:
@@ -83,7 +64,7 @@ class ImdClient:
     """A program that receives an engine's frames."""
 
     def __init__(self, options: ReceiverOptions) -> None:
-        self._status = ReceiverStatus()
+        self._so_far = FramesSoFar()
         # In its own session the program does not get the terminal's Ctrl-C. It ends when its input does.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "himach.runner.live.receiver"],
@@ -102,28 +83,20 @@ class ImdClient:
         self._send(json.dumps(asdict(self._options)))
 
     def poll(self) -> FramesSoFar:
-        """Return the state of the frames so far."""
-        status = self._status
-        if status.error and not status.frames:
-            kind: type[HimachError] = UsageError if status.usage else TrajectoryError
-            raise kind(status.error)
-        details: dict[str, Any] = {
-            "engine": self._options.engine,
-            "dataset": self._options.dataset,
-            "left_out": status.left_out,
-            "pauses": status.pauses,
-            "paused": round(status.paused, 3),
-        }
-        if status.error:
-            details["error"] = status.error
-        return FramesSoFar(status.frames, status.late, status.error or status.over, details=details)
+        """Return the state of the frames so far; raise the error that came before the first of them."""
+        so_far = self._so_far
+        if so_far.missing:
+            raise UsageError(so_far.missing)
+        if not so_far.frames and "error" in so_far.details:
+            raise TrajectoryError(so_far.over)
+        return so_far
 
     def analysed(self, frames: int) -> None:
         """Tell the program how many frames are analysed."""
         self._send(f"analysed {frames}")
 
     def stop(self) -> None:
-        """Make the program leave the engine and store its frames; then its status has `over`."""
+        """Make the program leave the engine and store its frames; then `over` is set."""
         self._send("stop")
 
     def _send(self, line: str) -> None:
@@ -134,11 +107,11 @@ class ImdClient:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self._status = ReceiverStatus(**json.loads(line))
-        if not self._status.over:
+            self._so_far = FramesSoFar(**json.loads(line))
+        if not self._so_far.over:
             self._process.wait()
             message = f"what received the frames died (exit code {self._process.returncode})"
-            self._status = ReceiverStatus(**{**asdict(self._status), "over": message, "error": message})
+            self._so_far = replace(self._so_far, over=message, details={**self._so_far.details, "error": message})
 
     def close(self) -> None:
         """End the program; received frames are kept."""

@@ -15,6 +15,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from himach.errors import HimachError, TrajectoryError, UsageError
@@ -27,7 +28,8 @@ from himach.io.store.quota import check_quota, chosen_quota, open_chosen
 from himach.io.store.store import Dataset, Store, StoreConflictError
 from himach.io.trajectories.origin import existing_path
 from himach.io.universe.topology import parse
-from himach.runner.live.imd_client import ReceiverOptions, ReceiverStatus
+from himach.runner.live.frame_sources import FramesSoFar
+from himach.runner.live.imd_client import ReceiverOptions
 
 __all__: list[str] = []
 
@@ -40,11 +42,13 @@ class FrameKeeper:
     """Writes frames to a dataset and reports its status."""
 
     def __init__(self, options: ReceiverOptions) -> None:
-        self.status = ReceiverStatus()
         self.stopped = False
         self.stream: EngineStream | None = None
         self._options = options
-        self._last_line = ""
+        self._so_far = FramesSoFar()
+        self._details = {"engine": options.engine, "dataset": options.dataset}
+        self._late, self._left_out, self._pauses, self._paused = False, 0, 0, 0.0
+        self._visible = 0  # one past the last readable frame's number
         self._changed = threading.Condition()
         self._dataset: Dataset | None = None
         self._written = 0  # one past the last frame's number, visible or not
@@ -63,7 +67,7 @@ class FrameKeeper:
                 fields = [field for field in (frame.positions, frame.velocities, frame.forces) if field is not None]
                 self._frame_bytes = sum(field.nbytes for field in fields)
                 self._update_late()
-                if self.status.late and not self._wait_or_skip(frame):
+                if self._late and not self._wait_or_skip(frame):
                     continue
                 dataset.write(
                     frame.number, frame.time, frame.box, frame.positions, frame.velocities, frame.forces, native=True
@@ -76,15 +80,15 @@ class FrameKeeper:
     def _update_late(self) -> None:
         """Set `late` when the buffer is full; clear it when half of it is free."""
         behind = (self._written - self._analysed) * self._frame_bytes
-        self.status.late = behind > self._options.buffer // (2 if self.status.late else 1)
+        self._late = behind > self._options.buffer // (2 if self._late else 1)
 
     def _wait_or_skip(self, frame: RawFrame) -> bool:
         """Wait for the analysis, so that imdclient pauses the engine, or skip; return whether to keep the frame."""
         if self._options.stride_when_late:
             keeps = frame.number % self._options.stride_when_late == 0
-            self.status.left_out += not keeps
+            self._left_out += not keeps
             return keeps
-        while self.status.late and not self.stopped:
+        while self._late and not self.stopped:
             self._changed.wait()
         return True
 
@@ -111,8 +115,8 @@ class FrameKeeper:
             now = time.monotonic()
             with self._changed:
                 paused = self.stream is not None and self.stream.paused
-                self.status.pauses += paused and not was_paused
-                self.status.paused += (now - last_time) * paused
+                self._pauses += paused and not was_paused
+                self._paused += (now - last_time) * paused
                 with contextlib.suppress(HimachError):  # the next write reports it
                     self._flush()
                 self._report()
@@ -128,24 +132,23 @@ class FrameKeeper:
                     self._dataset.close()
             except HimachError as failed:
                 error = error or failed
-            self.status.over, self.status.late = over, False
+            self._late = False
             if error is not None:
-                self.status.error = str(error) or type(error).__name__
-                self.status.usage = isinstance(error, UsageError)
-            self._report()
+                over = self._details["error"] = str(error) or type(error).__name__
+            self._report(over, over if isinstance(error, UsageError) and not self._visible else "")
 
     def _flush(self) -> None:
-        if self._dataset is not None and self._written > self.status.frames:
+        if self._dataset is not None and self._written > self._visible:
             self._dataset.flush()
-            self.status.frames = self._written
+            self._visible = self._written
 
-    def _report(self) -> None:
-        line = self.status.line()
-        if line != self._last_line:
-            self._last_line = line
+    def _report(self, over: str = "", missing: str = "") -> None:
+        counts = {"left_out": self._left_out, "pauses": self._pauses, "paused": round(self._paused, 3)}
+        so_far = FramesSoFar(self._visible, self._late, over, details={**self._details, **counts}, missing=missing)
+        if so_far != self._so_far:
+            self._so_far = so_far
             with contextlib.suppress(OSError, ValueError):  # the reader is gone
-                sys.stdout.write(line)
-                sys.stdout.flush()
+                print(json.dumps(asdict(so_far)), flush=True)
 
 
 def main() -> None:

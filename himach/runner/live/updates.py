@@ -120,12 +120,9 @@ def _feed(world: World, request: FramesRequest, live: LiveOptions) -> LiveSource
     return DatasetFeed(request.trajectories[0], request.cache, live.idle) if world.leaders is not None else None
 
 
-def _slices(world: World, request: FramesRequest) -> SliceAssembler | None:
-    """Return the assembler of arriving slices; None for ensembles, engines and files (collective)."""
-    if request.ensemble is not None:
-        return None
-    files = _engine(request) is not None or len(request.trajectories) > 1 or request.cache == "off"
-    if files or world.comm.bcast(request.trajectories[0].expanduser().exists()):
+def _slices(world: World, request: FramesRequest, feed: LiveSource | None) -> SliceAssembler | None:
+    """Return the assembler of slices that arrive for a dataset; None for other sources (collective)."""
+    if not world.comm.bcast(isinstance(feed, DatasetFeed)):
         return None
     return SliceAssembler(world, request.cache, request.trajectories[0])
 
@@ -225,7 +222,7 @@ class _Watcher:
         self._every = live.every
         self._until = None if live.until is None else HalfWidth.parse(live.until)
         self._narrow = 0  # consecutive outcomes with narrow intervals
-        self._slices = _slices(world, request)
+        self._slices = _slices(world, request, feed)
         self._feed = feed
         self._interrupted = interrupted
         self._stopped = False

@@ -72,7 +72,7 @@ sys.path.insert(0, tests)
 from checkpoint.fingerprint.fingerprints import TOPOLOGY, TRAJECTORY, fingerprint_of, fingerprint_of_script
 from himach.ranks.launch.pool import pack_work
 from himach.runner.options import Job
-from himach.runner.perform import PickledJob
+from himach.runner.run import PickledJob
 shell = InteractiveShell.instance()
 def run(*cells):
     for cell in cells:

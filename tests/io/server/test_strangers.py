@@ -135,9 +135,7 @@ def trajectory(open_place):
 
 
 def test_runs_read_another_users_store_by_its_server(run_server, stranger, open_place, trajectory, monkeypatch):
-    monkeypatch.setattr(
-        "himach.runner.outcome.run_record.version", lambda package: ""
-    )  # of files that a stranger may not read
+    monkeypatch.setattr("himach.runner.run_record.version", lambda package: "")  # of files that a stranger may not read
     running = run_server("--allow-user", stranger.pw_name, name=open_place / "store")
     analysis = examples.load("rmsd")(selection="all")
 

@@ -12,9 +12,9 @@ from himach import Column, Member, Table
 from himach.examples import BUILTINS, load, sample
 from himach.output.parts import parts
 from himach.output.table import default_outcome
-from himach.runner.ensemble.columns import Roles, column_roles
+from himach.runner.ensemble.groups import Roles, column_roles
 from himach.runner.ensemble.join import join, own_columns
-from himach.runner.outcome.estimates import add_estimates
+from himach.runner.estimates import add_estimates
 from himach.uncertainty import mean
 
 STATES = ["H", "B", "E", "G", "I", "T", "S", "P", "coil"]

@@ -7,8 +7,14 @@ import pytest
 from scipy import stats
 
 from himach import Column, Member, Table, UsageError
-from himach.runner.ensemble.columns import Roles, column_roles
-from himach.runner.ensemble.groups import common_places, group_positions, group_table, member_values
+from himach.runner.ensemble.groups import (
+    Roles,
+    column_roles,
+    common_places,
+    group_positions,
+    group_table,
+    member_values,
+)
 from himach.runner.ensemble.join import join
 from himach.uncertainty import mean
 

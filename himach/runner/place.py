@@ -27,8 +27,8 @@ from himach.ranks.collective import on_first_rank
 from himach.ranks.communicator import World
 from himach.ranks.quiet import collect_warnings
 from himach.rows.tables import relocate_columns
+from himach.runner.estimates import add_estimates
 from himach.runner.options import Job
-from himach.runner.outcome.estimates import add_estimates
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Provenance of a run: `request_record()` returns the record's fields about the request and its code."""
+"""Provenance of a run: `request_record()` returns the record's fields about the request and its code.
+
+`system_record()` returns those about the simulated system.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import os
 import platform
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +21,7 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import resolve_name
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from himach.analysis import GIVEN, Analysis
 from himach.io.datasets.opening import OpenFrames
@@ -26,14 +30,19 @@ from himach.io.trajectories.urls.byte_file import local_path
 from himach.io.trajectories.urls.names import absolute, is_url, redact
 from himach.output.formats import to_json
 from himach.output.record import Record, analysis_record
-from himach.runner.assignments import declared_stages, stage_class
+from himach.runner.methods_text import describe_methods
 from himach.runner.options import Job
-from himach.runner.outcome.methods_text import describe_methods
+from himach.runner.scripts import declared_stages, stage_class
 from himach.selection import chosen, frames_text
 from himach.state_hash import topology_digest
 from himach.user_code import SCRIPT_MODULE, is_installed, is_library, is_own, module_file
 
+if TYPE_CHECKING:
+    from MDAnalysis.core.topology import Topology
+
 LONGEST_PATH = 4096  # of a parameter that may name a file
+#: Kinds of residues that a record names; others are counted together.
+MOST_KINDS = 40
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,41 @@ def dataset_record(opened: OpenFrames) -> Record:
         atoms=origin.n_atoms,
         fingerprint=origin.fingerprint,
     )
+
+
+def system_record(opened: OpenFrames) -> Record:
+    """Return the record's fields about the simulated system. On the first rank."""
+    frames, first = opened.frames, opened.first
+    last = first.time if len(frames) < 2 else float(opened.origin.times([frames[-1]])[0])
+    return Record(
+        atoms=opened.origin.n_atoms,
+        residues=residue_kinds(opened.topology),
+        box=None if first.box is None else first.box.tolist(),
+        time_ps=[float(first.time), last],
+        dt_ps=opened.dt,
+    )
+
+
+def residue_kinds(topology: Topology) -> dict[str, int]:
+    """Return the number of residues of each kind, as MDAnalysis's selections define it, the most frequent first."""
+    from MDAnalysis.core.selection import NucleicSelection, ProteinSelection, WaterSelection
+
+    names = getattr(topology, "resnames", None)
+    if names is None:
+        return {}
+    kinds = {
+        **dict.fromkeys(NucleicSelection.nucl_res, "nucleic acid"),
+        **dict.fromkeys(WaterSelection.water_res, "water"),
+        **dict.fromkeys(ProteinSelection.prot_res, "protein"),
+    }
+    counts: Counter[str] = Counter()
+    for name, count in Counter(names.values.tolist()).items():
+        counts[kinds.get(name, str(name))] += count
+    ordered = dict(sorted(counts.items(), key=lambda kind: (-kind[1], kind[0])))
+    if len(ordered) > MOST_KINDS:
+        frequent = dict(list(ordered.items())[: MOST_KINDS - 1])
+        ordered = {**frequent, "other": sum(ordered.values()) - sum(frequent.values()) + frequent.pop("other", 0)}
+    return ordered
 
 
 def restored_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
