@@ -82,9 +82,9 @@ static bool await(wire_link *link, short events, int64_t deadline) {
     for (;;) {
         int64_t left = deadline - now_ms();
         int64_t most = link->interrupted == NULL ? left : STEP_MS;
-        struct pollfd polled[] = {{.fd = link->fd, .events = events}, {.fd = link->wake, .events = POLLIN}};
-        nfds_t n_polled = link->wake > 0 && events == POLLIN ? 2 : 1;
-        int n = bodhi_io.poll(polled, n_polled, left < 0 ? 0 : left > most ? (int)most : (int)left);
+        int wake = link->wake != NULL && events == POLLIN ? *link->wake : -1; /* which poll() passes over */
+        struct pollfd polled[] = {{.fd = link->fd, .events = events}, {.fd = wake, .events = POLLIN}};
+        int n = bodhi_io.poll(polled, 2, left < 0 ? 0 : left > most ? (int)most : (int)left);
         if (is_interrupted(link)) {
             return false;
         }

@@ -20,7 +20,7 @@ typedef struct {
     size_t n_bytes;
     int (*interrupted)(void); /* asked now and then while waiting; other than 0 ends the wait. NULL: nobody is asked */
     bool was_interrupted;
-    int wake; /* an eventfd that ends waits for the server's bytes; 0: none */
+    const int *wake; /* an eventfd that ends waits for the server's bytes; NULL: none */
 } wire_link;
 
 /* Read a key file that nobody else may read or write. Errors: UNSAFE, SYSTEM, ARGUMENT; as mac_find(). */

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -11,7 +10,6 @@
 
 #include "base/clock.h"
 #include "base/io.h"
-#include "base/memory.h"
 
 enum {
     TURN_BYTES = 8 << 20,     /* read from one connection before the next has its turn */

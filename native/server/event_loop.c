@@ -42,20 +42,11 @@ static unsigned rights_of(const bodhi_server *server, uid_t user) {
     return 0;
 }
 
-static void set_accepting(bodhi_server *server, bool on) {
-    struct epoll_event event = {.events = on ? EPOLLIN : 0U, .data.u64 = (uint64_t)EVENT_LISTENER << 32};
-    if (bodhi_io.epoll_ctl(server->epoll, EPOLL_CTL_MOD, server->options.listener, &event) == 0) {
-        server->accept_paused = !on;
-    }
-}
-
+/* Take up who has connected; who is left, for want of descriptors too, has its turn at the next tick. */
 static void accept_local(bodhi_server *server) {
     for (int i = 0; i < N_EVENTS; i++) {
         int fd = bodhi_io.accept4(server->options.listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
-            if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-                set_accepting(server, false); /* it would be told of again and again */
-            }
             return;
         }
         struct ucred peer = {0};
@@ -102,12 +93,7 @@ static void take_admitted(bodhi_server *server) {
 int bodhi_server_admit(bodhi_server *server, int fd, const uint8_t *session) {
     admitted one = {.fd = fd};
     memcpy(one.session, session, MAC_KEY);
-    int flags = fcntl(fd, F_GETFL);
-    ssize_t put =
-        flags >= 0 && fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0
-            ? write(server->admitted[1], &one, sizeof one) /* so small a write to a pipe is whole or nothing */
-            : -1;
-    if (put == (ssize_t)sizeof one) {
+    if (write(server->admitted[1], &one, sizeof one) == (ssize_t)sizeof one) { /* so few bytes go whole or not */
         return BODHI_OK;
     }
     io_drop(fd);
@@ -135,9 +121,7 @@ static void tick(bodhi_server *server) {
     }
     turn_tick(server, now);
     connections_tick(server);
-    if (server->accept_paused) {
-        set_accepting(server, true);
-    }
+    accept_local(server);
 }
 
 /* Empty a pipe; true if there was something in it. */
@@ -194,8 +178,10 @@ int bodhi_server_run(bodhi_server *server) {
 
 /* --- Opening and closing ----------------------------------------------------------------------------------------- */
 
+/* Have epoll tell of a pipe, or once of each who connects. */
 static bool watch(const bodhi_server *server, int fd, uint32_t serial) {
-    struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uint64_t)serial << 32};
+    uint32_t once = serial == EVENT_LISTENER ? EPOLLET : 0U;
+    struct epoll_event event = {.events = EPOLLIN | once, .data.u64 = (uint64_t)serial << 32};
     return bodhi_io.epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 

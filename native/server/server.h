@@ -78,7 +78,6 @@ struct bodhi_server {
     bodhi_store *store;
     bodhi_store *looked_at; /* the same, for looking at datasets that are not used thereby */
     int epoll, wake[2], admitted[2], ingested[2];
-    bool accept_paused; /* no descriptor was left to accept a connection with; tried again at the next tick */
     connection *connections;
     int n_slots;           /* as many as were ever taken, the reserved ones first */
     size_t memory[2];      /* bytes of connections: of readers, of pushers */

@@ -188,10 +188,6 @@ static int make_servers(bodhi_pusher *p, const char *const *servers, int n) {
         s->pause_ms = FIRST_PAUSE_MS;
         s->address = servers[i] == NULL ? NULL : strdup(servers[i]);
         s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        if (s->wake == 0) { /* which stands for none */
-            s->wake = dup(0);
-            io_drop(0);
-        }
         if (s->address == NULL || s->wake < 0 || !io_random(s->token, sizeof s->token)) {
             return bodhi_fail(BODHI_ERROR_ARGUMENT, "server %d has no address, or memory or descriptors are out", i);
         }

@@ -199,7 +199,7 @@ static int dial(const server *s, wire_link *link, int64_t timeout_ms) {
                            open->identity, NULL, deadline);
     }
     link->interrupted = NULL; /* from now on it is woken */
-    link->wake = s->wake;
+    link->wake = &s->wake;
     return status;
 }
 
