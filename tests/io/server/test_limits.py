@@ -1,7 +1,6 @@
 """What a server spends on its clients, and on how many: memory, connections, those who say nothing."""
 
 import contextlib
-import functools
 import json
 import os
 import signal
@@ -33,7 +32,7 @@ control.serve(sys.argv[1], ready=int(sys.argv[2]), **eval(sys.argv[3]))
 
 @pytest.fixture
 def run_limited(tmp_path):
-    """Returns a function that starts a server in a process of its own, with limits that no option sets."""
+    """Returns a function that starts a server with limits that no option sets, and returns its socket's path."""
     running = []
 
     def run(**limits):
@@ -42,8 +41,7 @@ def run_limited(tmp_path):
         running.append(subprocess.Popen(command, pass_fds=[writer]))
         os.close(writer)
         with os.fdopen(reader) as lines:
-            facts = json.loads(lines.readline())
-        return running[-1], facts["socket"]
+            return json.loads(lines.readline())["socket"]
 
     yield run
     for one in running:
@@ -91,6 +89,21 @@ def test_a_large_body_without_the_right_to_it(run_server, opened):
     said = talk(running.path, opened + header, *[bytes(MEGA)] * 300, may_break=True)
     assert (b"an OPEN that says so" if opened else b"must be opened first") in said
     assert resident(running.process, "VmHWM") - before < 20 * MEGA
+
+
+def test_silence_and_trickle_amid_a_message(run_limited):
+    path = run_limited(message_ms=500)
+    start = time.monotonic()
+    assert talk(path, PUSHING[:-1]) == b""
+    assert time.monotonic() - start < 5
+    with contextlib.ExitStack() as stack:
+        raw = dial(stack, path)
+        start = time.monotonic()
+        with pytest.raises(OSError):  # reset or broken pipe
+            for byte in PUSHING:
+                raw.sendall(bytes([byte]))
+                time.sleep(0.1)
+        assert time.monotonic() - start < 4
 
 
 # --- Connections ------------------------------------------------------------------------------------------------------
@@ -148,7 +161,7 @@ def test_an_address_has_not_all_connections(run_server, key):
 
 
 def test_a_full_server_says_what_allows_more(run_limited):
-    _, path = run_limited(connections=8)
+    path = run_limited(connections=8)
     with contextlib.ExitStack() as stack:
         for _ in range(8):
             assert dial(stack, path, question(STATUS)).recv(65536)
@@ -282,7 +295,7 @@ def test_the_key_file_appears_whole(tmp_path):
             return read_key(path)
 
         with ThreadPoolExecutor(10) as pool:
-            keys = set(pool.map(functools.partial(begin), [path] * 10))
+            keys = set(pool.map(begin, [path] * 10))
         assert len(keys) == 1
         assert [file.name for file in path.parent.iterdir()] == ["key"]
         assert path.stat().st_mode & 0o777 == 0o600
@@ -290,7 +303,7 @@ def test_the_key_file_appears_whole(tmp_path):
 
 def test_acknowledgements_come_from_a_crowded_server(run_limited):
     """A pusher that is not read because of others' frames is read again when these are written."""
-    _, path = run_limited(memory=8 * MEGA)
+    path = run_limited(memory=8 * MEGA)
     with contextlib.ExitStack() as stack:
         writers = [stack.enter_context(himach.Writer(f"run{i}", 100_000, servers=[path], timeout=30)) for i in range(8)]
         for number in range(10):

@@ -1,12 +1,8 @@
 """Messages that are malformed, and a soak."""
 
 import contextlib
-import os
-import socket
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -24,8 +20,6 @@ from support.messages import (
     question,
     talk,
 )
-
-from himach.io.store.bodhi import ServerHandle
 
 OPENED = message(OPEN, open_body())
 
@@ -66,39 +60,6 @@ def test_truncated_frame_is_not_kept(run_server):
         dial(stack, running.path, OPENED + message(FRAME, frame_body(1000))[:-1]).recv(64)
     with running.client() as client:
         assert not client.open("run").native
-
-
-@contextlib.contextmanager
-def served(tmp_path, **limits):
-    """A server in a thread, with limits that no option sets."""
-    path = tmp_path / "socket"
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(path))
-        listener.listen()
-        listener.setblocking(False)
-        handle = ServerHandle(os.fsencode(tmp_path / "store"), listener.fileno(), **limits)
-        thread = threading.Thread(target=handle.run)
-        thread.start()
-        try:
-            yield str(path)
-        finally:
-            os.write(handle.wake, b"x")
-            thread.join(30)
-            handle.close()
-
-
-def test_silence_and_trickle_amid_a_message(tmp_path):
-    with served(tmp_path, message_ms=500) as path, socket.socket(socket.AF_UNIX) as raw:
-        start = time.monotonic()
-        assert talk(path, OPENED[:-1]) == b""
-        assert time.monotonic() - start < 5
-        raw.connect(path)
-        start = time.monotonic()
-        with pytest.raises(OSError):  # reset or broken pipe
-            for byte in OPENED:
-                raw.sendall(bytes([byte]))
-                time.sleep(0.1)
-        assert time.monotonic() - start < 4
 
 
 @pytest.mark.slow
