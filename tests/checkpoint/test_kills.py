@@ -45,4 +45,4 @@ def test_a_run_that_is_killed_at_any_moment_goes_on(made, monkeypatch, before):
         assert not [path for path in made.pairs.rglob("*") if path.name.endswith((".tmp", ".lock"))], at
         made.check()
     assert at > 30
-    assert kept == {before, N_FRAMES}
+    assert {before, N_FRAMES} <= kept  # and what lies between, as the clock has it
