@@ -68,18 +68,11 @@ static const char *disturb(slice *slices, int64_t *ranks, uint32_t *n) {
     switch (draw(10)) {
     case 0: /* the same slice once more */
         *more = slices[at];
-        more->frame.positions = more->vectors[0];
-        more->frame.ids = more->ids;
-        more->frame.velocities = frame->velocities == NULL ? NULL : more->vectors[1];
-        more->frame.forces = frame->forces == NULL ? NULL : more->vectors[2];
-        more->frame.box = frame->box == NULL ? NULL : more->box;
         ranks[(*n)++] = ranks[at];
         return "";
     case 1: /* one that differs in its last value */
         *more = slices[at];
-        more->frame.positions = more->vectors[0];
         more->vectors[0][frame->n_atoms * 3 - 1] += 1;
-        more->frame.ids = more->ids;
         ranks[(*n)++] = ranks[at];
         return "two slices that differ";
     case 2:
@@ -106,21 +99,18 @@ static const char *disturb(slice *slices, int64_t *ranks, uint32_t *n) {
             return "";
         }
         *more = slices[at];
-        more->frame.positions = more->vectors[0];
-        more->frame.ids = more->ids;
         more->ids[0] = slices[at].ids[--frame->n_atoms];
         more->frame.n_atoms = 1;
         ranks[(*n)++] = ranks[at];
         return "two slices that differ";
     default: /* all atoms of another rank as well */
         *more = slices[at];
-        more->frame.positions = more->vectors[0];
-        more->frame.ids = more->ids;
         ranks[(*n)++] = RANKS + 1;
         return "is in the slices of";
     }
 }
 
+/* A slice that was copied has its own arrays. */
 static void fix_pointers(slice *s) {
     s->frame.positions = s->vectors[0];
     s->frame.velocities = s->frame.velocities == NULL ? NULL : s->vectors[1];

@@ -2,6 +2,7 @@
 #include "segments/frame_table.h"
 
 #include "../check.h"
+#include "../draw.h"
 #include "../scratch.h"
 #include "base/io.h"
 
@@ -13,11 +14,6 @@ static place places[MOST];
 static place expected[TOP]; /* by number; length 0: it is not there */
 static int directory;
 static segment made = {.key = {.segment = 7, .dataset = 8, .generation = 9}, .index_at = 640, .index_inode = 3};
-
-static uint32_t draw(uint32_t *state) {
-    *state = *state * 1664525U + 1013904223U;
-    return *state >> 8;
-}
 
 /* Add a frame; what lies where depends on its number alone, and `even`. */
 static size_t add(size_t n, uint64_t number, bool even) {
@@ -31,17 +27,17 @@ static size_t add(size_t n, uint64_t number, bool even) {
 }
 
 static size_t fill(int shape, bool even) {
-    uint32_t state = (uint32_t)shape + 1;
     size_t n = 0;
+    drawn = (uint32_t)shape + 1;
     memset(expected, 0, sizeof expected);
     for (uint64_t number = 11; number < TOP && n < MOST; number++) {
         bool there = shape == 0       ? number < 50000
                      : shape == 1     ? number % 3 == 0
-                     : shape == 2     ? draw(&state) % 2 == 0
-                     : shape == 3     ? draw(&state) % 400 == 0
+                     : shape == 2     ? draw(2) == 0
+                     : shape == 3     ? draw(400) == 0
                      : shape == 4     ? number / 100 % 7 != 0 && number % 999 != 5
                      : number < 30000 ? number % 2 == 0
-                                      : draw(&state) % 9 == 0;
+                                      : draw(9) == 0;
         if (there) {
             n = add(n, number, even);
         }

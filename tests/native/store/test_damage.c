@@ -42,9 +42,7 @@ static void test_of_others(void) {
 static void test_lost_index(void) {
     static const unsigned char zeros[96];
     begin("an index that is damaged, cut or away");
-    char index[300];
-    (void)snprintf(index, sizeof index, "%s", file_of('n', ".idx"));
-    overwrite(index, 64 + 3 * 32, zeros, sizeof zeros);
+    overwrite(file_of('n', ".idx"), 64 + 3 * 32, zeros, sizeof zeros);
     reopen();
     CHECK(read_all(NULL) == all_frames);
     CHECK(truncate(file_of('n', ".idx"), 64 + 3 * 32) == 0);
@@ -90,7 +88,6 @@ static void test_cut_while_open(void) {
 static void test_misplaced(void) {
     begin_both("records of another segment", FRAMES, 0);
     char first[300];
-    char second[300];
     char moved[300];
     (void)snprintf(first, sizeof first, "%s", file_of('a', ".seg"));
     (void)snprintf(moved, sizeof moved, "%s", first);
@@ -104,9 +101,8 @@ static void test_misplaced(void) {
     CHECK(unlink(moved) == 0);
     close_all();
     begin_both("entries of another index", FRAMES, 0);
-    (void)snprintf(second, sizeof second, "%s", file_of('n', ".idx"));
     unsigned char entries[FRAMES * 32];
-    int fd = open(second, O_RDONLY | O_CLOEXEC);
+    int fd = open(file_of('n', ".idx"), O_RDONLY | O_CLOEXEC);
     CHECK(fd >= 0 && pread(fd, entries, sizeof entries, 64) == (ssize_t)sizeof entries);
     (void)close(fd);
     uint64_t number = 19;
@@ -130,10 +126,8 @@ static void test_misplaced(void) {
 /* An index that is valid and wrong costs misses, never another frame. */
 static void test_lying_index(void) {
     begin("an index that names the wrong frames");
-    char index[300];
     unsigned char bytes[2][32];
     index_entry entry;
-    (void)snprintf(index, sizeof index, "%s", file_of('n', ".idx"));
     for (int i = 0; i < 2; i++) {
         bodhi_place at = place_of(4 + i);
         entry = (index_entry){.type = ENTRY_FRAME,
@@ -144,7 +138,7 @@ static void test_lying_index(void) {
                               .length = (uint64_t)at.length};
         write_entry(bytes[i], &entry, at.segment);
     }
-    overwrite(index, 64 + 4 * 32, bytes, sizeof bytes);
+    overwrite(file_of('n', ".idx"), 64 + 4 * 32, bytes, sizeof bytes);
     reopen();
     CHECK(read_all(NULL) == (all_frames & ~(UINT64_C(3) << 4)));
     close_all();
