@@ -10,7 +10,7 @@ from MDAnalysisTests.datafiles import DCD, PSF
 from support.commands import himach
 from support.sample_runs import Drawn, make_record
 
-from himach import HimachError, Member, UsageError, run, write_report
+from himach import HimachError, UsageError, run, write_report
 from himach.report.files import methods_files, write_methods
 from himach.report.folder import read_folder
 from himach.report.template import OWN
@@ -48,19 +48,6 @@ def test_a_result_that_left_no_files_is_named_by_its_page(tmp_path, monkeypatch)
     assert record["seconds"] == seconds
     assert "files" not in record
     assert list((tmp_path / "tmp").iterdir()) == []
-
-
-def test_an_ensemble_is_reported(tmp_path):
-    members = [Member("a", DCD, PSF, stop=10), Member("b", DCD, PSF, start=10, stop=20)]
-    run("rmsd", ensemble=members, cache="off", progress=False).report(tmp_path / "page.html")
-    page = (tmp_path / "page.html").read_text()
-    assert "member" in page
-    assert "t over members</td>" in page  # of one group there are no differences
-
-
-def test_where_it_cannot_be_written_is_told(result, tmp_path):
-    with pytest.raises(HimachError, match=r"no/page\.html cannot be written"):
-        result.report(tmp_path / "no" / "page.html")
 
 
 @pytest.mark.parametrize("name", ["run.json", "rmsd.csv"])
