@@ -118,9 +118,7 @@ def test_a_run_over_frames_by_number_sees_those_of_mdanalysis(frames, ranks):
     assert parse_frames(result.record["selected"]).tolist() == result["selected"]
 
 
-def test_frames_exclude_slices_and_progress_is_shown(monkeypatch):
-    with pytest.raises(himach.UsageError, match="frames cannot be given with start, step"):
-        himach.run(Steps(), DCD, PSF, frames=[1], start=0, step=2)
+def test_progress_is_shown_unless_it_is_not_to_be(monkeypatch):
     quiet = []
     here = run.run_here
     monkeypatch.setattr(run, "run_here", lambda world, job, *of: quiet.append(job.quiet) or here(world, job, *of))
