@@ -32,7 +32,7 @@ def names(path: Path) -> list[str]:
 @pytest.mark.parametrize("house", CEILINGS)
 def test_names_are_nouns(house):
     files = [path for path in (ROOT / house).rglob("*") if path.suffix in {".py", ".pyx", ".pyi", ".pxi", ".c", ".h"}]
-    counts = {word: 0 for word in sorted(WORDS)}
+    counts = dict.fromkeys(sorted(WORDS), 0)
     for name in (name.strip("_") for path in files for name in names(path)):
         if name in counts:
             counts[name] += 1
