@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FEW = 128 };
-
 void id_order_free(id_order *o) {
     free(o->sorted);
     free(o->places);
@@ -26,9 +24,9 @@ static bool reserve(id_order *o, size_t n) {
     return n <= o->capacity;
 }
 
-/* Sort by the upper halves, 11 bits at a time; returns which of the two arrays has the result. */
+/* Sort by the upper halves, a byte at a time; returns which of the two arrays has the result. */
 static uint64_t *radix_sort(uint64_t *from, uint64_t *to, size_t n) {
-    enum { DIGIT = 11, DIGITS = 1 << DIGIT };
+    enum { DIGIT = 8, DIGITS = 1 << DIGIT };
     for (unsigned shift = 32; shift < 64; shift += DIGIT) {
         size_t counts[DIGITS] = {0};
         for (size_t i = 0; i < n; i++) {
@@ -53,12 +51,6 @@ static uint64_t *radix_sort(uint64_t *from, uint64_t *to, size_t n) {
     return from;
 }
 
-static int by_value(const void *left, const void *right) {
-    uint64_t a = *(const uint64_t *)left;
-    uint64_t b = *(const uint64_t *)right;
-    return (a > b) - (a < b);
-}
-
 enum ids_order ids_sort(id_order *o, const int64_t *ids, size_t n, int64_t n_atoms, int64_t *wrong) {
     if (n == o->n && n_atoms == o->n_atoms && memcmp(ids, o->last, n * sizeof *ids) == 0) {
         return IDS_SORTED;
@@ -76,12 +68,7 @@ enum ids_order ids_sort(id_order *o, const int64_t *ids, size_t n, int64_t n_ato
         o->ascends &= i == 0 || ids[i] > ids[i - 1];
         o->pairs[i] = (uint64_t)ids[i] << 32 | i;
     }
-    const uint64_t *sorted = o->pairs;
-    if (!o->ascends && n <= FEW) { /* the digits would take longer than these */
-        qsort(o->pairs, n, sizeof *o->pairs, by_value);
-    } else if (!o->ascends) {
-        sorted = radix_sort(o->pairs, o->pairs + n, n);
-    }
+    const uint64_t *sorted = o->ascends ? o->pairs : radix_sort(o->pairs, o->pairs + n, n);
     for (size_t i = 0; i < n; i++) {
         o->sorted[i] = (uint32_t)(sorted[i] >> 32);
         o->places[i] = (uint32_t)sorted[i];

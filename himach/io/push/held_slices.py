@@ -1,4 +1,4 @@
-"""Slices in a node's store: `find_slices()` finds those of a simulation, `HeldSlices` reads those of one launch.
+"""Slices in a node's store: `find_slices()` finds those of a simulation, `HeldSlices` are those of one launch.
 
 The slices of each rank form a dataset. Its name is the simulation's with `SUFFIX` appended; its generation contains the
 rank and the launch (``native/net/pushing/slices.c``). A slice is a frame with some of the atoms. Slices of equal
@@ -14,7 +14,7 @@ import contextlib
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-from himach.frame import RawFrame
 from himach.io.store.bodhi import SLICES_SUFFIX, GatherHandle
 from himach.io.store.store import Dataset, Store, StoreBusyError, StoreNotFoundError, StoreSystemError
 
@@ -63,15 +62,6 @@ def names_with_slices(store: Store, names: Sequence[str]) -> list[str]:
 
 
 _AT_ONCE = 1 << 16
-
-
-@dataclass(frozen=True)
-class Slice:
-    """Some atoms of a frame; valid until the next slice is read."""
-
-    rank: int  # process of the simulation that pushed it
-    frame: RawFrame  # number, time, box, and the vectors of these atoms
-    ids: npt.NDArray[np.uint32]  # atom numbers, uint32 (n,), ascending
 
 
 def _no_numbers() -> Numbers:
@@ -224,16 +214,6 @@ class HeldSlices:
     def ranks_with(self, number: int) -> list[int]:
         """Return the ranks that have a slice of a frame."""
         return [item.rank for item in self._ranks if len(item.select(np.array([number])))]
-
-    def read(self, numbers: Numbers) -> Iterator[Slice | tuple[int, int]]:
-        """Read all slices of ascending frames, rank by rank, contiguous ones together.
-
-        Yield rank and frame number of a slice that cannot be read.
-        """
-        for item in self._ranks:
-            needed = item.select(numbers)
-            for number, content in zip(needed, item.dataset.read_slices(needed), strict=True):
-                yield (item.rank, int(number)) if content is None else Slice(item.rank, *content)
 
     def gather(self, gatherer: GatherHandle, numbers: Numbers) -> dict[int, int]:
         """Gather all slices of a round's frames; return frame number and rank of slices that cannot be read."""
