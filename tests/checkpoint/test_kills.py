@@ -28,11 +28,11 @@ def covered(ground):
 
 @pytest.mark.parametrize("before", [0, 3], ids=["from the first", "with pairs of an earlier run"])
 def test_a_run_that_is_killed_at_any_moment_goes_on(made, monkeypatch, before):
-    """At every third touch, and at all by night."""
+    """At every seventh touch, and at all by night."""
     monkeypatch.setenv("HIMACH_KEEP_EVERY", "0")
     at, killed, kept = 0, True, set()
     while killed:
-        at += 1 if os.environ.get("HIMACH_NIGHTLY") else 3
+        at += 1 if os.environ.get("HIMACH_NIGHTLY") else 7
         made.clear()
         if before:
             made.run(pairs=made.pairs, stop=before)
