@@ -69,7 +69,7 @@ static seen parse(const uint8_t *data, size_t size, uint8_t how, size_t piece) {
         if (found.last == WIRE_BEGUN) {
             found.last = parser.verb == WIRE_FRAME && parser.size > MAX_FRAME ? WIRE_TOO_LONG : wire_begin(&parser);
         }
-        if (used == 0 || used > n || (parser.body != NULL && parser.size > MAX_BODY)) {
+        if (used == 0 || used > n || (found.last <= WIRE_MESSAGE && parser.size > MAX_BODY)) {
             abort(); /* no progress, or memory for what may not be */
         }
         at += used;

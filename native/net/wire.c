@@ -87,17 +87,17 @@ static enum wire_result end_body(wire_parser *parser) {
 enum wire_result wire_begin(wire_parser *parser) {
     parser->n_body = 0;
     parser->n_tag = 0;
-    parser->body = parser->size > 0 ? malloc(parser->size) : calloc(1, 1);
-    if (parser->body == NULL) {
+    unsigned char *body = realloc(parser->body, parser->size > 0 ? parser->size : 1); /* much cheaper than a new one */
+    if (body == NULL) {
         parser->n_header = 0; /* there is no body to put bytes into */
         return WIRE_OUT_OF_MEMORY;
     }
+    parser->body = body;
     return end_body(parser);
 }
 
 size_t wire_space(wire_parser *parser, unsigned char **at) {
     if (parser->complete) {
-        wire_release(parser);
         parser->complete = false;
         parser->n_header = 0;
     }

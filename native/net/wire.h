@@ -161,7 +161,7 @@ enum wire_result wire_feed(wire_parser *parser, const unsigned char *data, size_
 /* Take the body of a complete message away, to be freed by the caller. */
 unsigned char *wire_take_body(wire_parser *parser);
 
-/* Whether a header waits for wire_begin(). */
+/* Whether a header waits for wire_begin(), of a parser whose bodies are released. */
 bool wire_waits(const wire_parser *parser);
 
 /* Whether a message has begun and not ended. */

@@ -209,7 +209,6 @@ static void update(bodhi_server *server, connection *c) {
         c->shut = true;
         c->begun = now_ms();
     }
-    wire_release(&c->in);
     count_memory(server, c);
     ask_events(server, c);
 }
@@ -373,7 +372,9 @@ static bool parsed(bodhi_server *server, connection *c, enum wire_result result)
                             wire_explain(result));
     }
     c->begun = c->moved;
-    return server->on_message(server, c);
+    bool goes_on = server->on_message(server, c);
+    wire_release(&c->in);
+    return goes_on;
 }
 
 /* A header has come: take memory for the body, or wait for some. */
