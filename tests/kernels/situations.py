@@ -13,6 +13,11 @@ ANGLES = [
 ]  # fmt: skip
 
 
+def least_width(box):
+    """Return the least distance in Å of two opposite faces of a box."""
+    return 1 / np.linalg.norm(np.linalg.inv(triclinic_vectors(box).astype(np.float64)), axis=0).max()
+
+
 @dataclass
 class Situation:
     """Two groups, a box (None without one) and a cutoff in Å."""

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from kernels.situations import situations
+from kernels.situations import least_width, situations
 from MDAnalysis.analysis import align, rms
 from MDAnalysis.lib.distances import apply_PBC, minimize_vectors
 from MDAnalysis.lib.mdamath import triclinic_vectors
@@ -252,6 +252,13 @@ def test_wrap_is_apply_pbc(situation, seed, n, periods):
         np.testing.assert_array_equal(positions, expected)
 
 
+def whole_periods(moves, box):
+    """Return by how many periods of the box atoms moved; it is by whole ones."""
+    periods = moves @ np.linalg.inv(triclinic_vectors(box).astype(np.float64))
+    np.testing.assert_allclose(periods, np.rint(periods), atol=2e-3)
+    return np.rint(periods)
+
+
 @settings(max_examples=60)
 @given(situations(), st.integers(0, 2**32 - 1))
 def test_wrap_by_groups_is_of_whole_periods(situation, seed):
@@ -263,12 +270,10 @@ def test_wrap_by_groups_is_of_whole_periods(situation, seed):
     positions = (random.normal(0, 2, (900, 3)) * situation.box[:3].max()).astype(np.float32)
     result = wrap(positions, situation.box, groups)
     middles = centers(result, groups)
-    vectors = triclinic_vectors(situation.box).astype(np.float64)
-    periods = (result - positions.astype(np.float64)) @ np.linalg.inv(vectors)
-    np.testing.assert_allclose(periods, np.rint(periods), atol=2e-3)
-    inside = middles[np.unique(groups)] @ np.linalg.inv(vectors)
+    periods = whole_periods(result - positions.astype(np.float64), situation.box)
+    inside = middles[np.unique(groups)] @ np.linalg.inv(triclinic_vectors(situation.box).astype(np.float64))
     assert inside.min() > -2e-3 and inside.max() < 1 + 2e-3
-    stay = np.rint(periods).any(axis=1) == 0
+    stay = periods.any(axis=1) == 0
     np.testing.assert_array_equal(result[stay], positions[stay])
 
 
@@ -321,11 +326,6 @@ def test_unwrap_takes_the_nearest_image_in_a_tilted_box():
     np.testing.assert_allclose(result[1:], minimize_vectors(ends, box), atol=1e-4)
 
 
-def least_width(box):
-    """Return the least distance in Å of two opposite faces of a box."""
-    return 1 / np.linalg.norm(np.linalg.inv(triclinic_vectors(box).astype(np.float64)), axis=0).max()
-
-
 @settings(max_examples=200)
 @given(situations(), st.integers(0, 2**32 - 1))
 def test_unwrap_of_chains(situation, seed):
@@ -353,8 +353,6 @@ def test_unwrap_moves_by_whole_periods(situation):
         return
     bonds = np.column_stack([np.arange(len(situation.a) - 1), np.arange(1, len(situation.a))])
     result = unwrap(situation.a, bonds, situation.box).astype(np.float64)
-    vectors = triclinic_vectors(situation.box).astype(np.float64)
-    periods = (result - situation.a) @ np.linalg.inv(vectors)
-    np.testing.assert_allclose(periods, np.rint(periods), atol=2e-3)
+    whole_periods(result - situation.a, situation.box)
     nearest = minimize_vectors(np.diff(situation.a.astype(np.float64), axis=0), situation.box)
     assert np.all(np.linalg.norm(np.diff(result, axis=0), axis=1) <= np.linalg.norm(nearest, axis=1) + 2e-3)

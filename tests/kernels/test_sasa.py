@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernels.situations import ANGLES, positions
+from kernels.situations import ANGLES, least_width, positions
 from MDAnalysis.lib.mdamath import triclinic_vectors
 from MDAnalysisTests.datafiles import DCD, PSF
 
@@ -52,9 +52,7 @@ def spheres(draw):
     box = None
     if draw(st.booleans()):
         box = np.array([*random.uniform(9, 20, 3), *draw(st.sampled_from(ANGLES))], dtype=np.float32)
-        wide = np.abs(np.linalg.inv(triclinic_vectors(box)).T)  # rows: reciprocal vectors
-        if 1 / np.linalg.norm(wide, axis=1).max() < 2.02 * (largest + probe):
-            box[:3] *= 2.02 * (largest + probe) * np.linalg.norm(wide, axis=1).max()
+        box[:3] *= max(1, 2.02 * (largest + probe) / least_width(box))
     atoms = positions(random, n, box, draw(st.booleans())) * np.float32(draw(st.sampled_from([0.2, 1])))
     return atoms, radii, probe, n_points, box
 
