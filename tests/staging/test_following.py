@@ -67,23 +67,6 @@ def check_staged_once(path, place):
     assert len(natives(place)) == 1
 
 
-def test_a_growing_trajectory_is_followed_by_whole_frames(tmp_path, follow):
-    content = write_xtc(tmp_path / "whole.xtc", 12)
-    ends = offsets_of(tmp_path / "whole.xtc", "XTC")[1:]
-    path = tmp_path / "growing.xtc"
-    path.write_bytes(content[: ends[0] // 2])  # not even a frame
-    sizes = [ends[0], (ends[3] + ends[4]) // 2, ends[6], ends[9] + 5, len(content)]
-
-    def grow(size):
-        return lambda: path.write_bytes(content[:size])
-
-    steps = [(n, grow(size)) for n, size in zip([0, 1, 4, 7, 10], sizes, strict=True)]
-    staged = follow(path, [(0, *IN_VAIN), *steps])
-    assert (staged.frames, staged.new) == (12, 12)
-    assert natives(tmp_path / "store") == [set(range(12))]
-    check_staged_once(path, tmp_path / "store")
-
-
 class Numbers(Analysis):
     """Which frames there were."""
 
@@ -97,26 +80,32 @@ class Numbers(Analysis):
         return dict(results)
 
 
-class GrowingFile:
-    """A TRR file that another program appends to, half a frame at a time, too."""
+class GrowingTrr:
+    """A file that another program appends to, half a frame or a few bytes at a time, too; at first not even a frame."""
+
+    kind, first = "TRR", 0
 
     def __init__(self, folder: Path) -> None:
-        with MDAnalysis.Writer(str(folder / "whole.trr"), N_MADE) as writer:
+        whole, self.path = folder / f"whole.{self.kind}", folder / f"growing.{self.kind}"
+        with MDAnalysis.Writer(str(whole), N_MADE) as writer:
             for atoms in made_up(range(8)):
                 writer.write(atoms)
-        self.path = folder / "growing.trr"
-        self.content = (folder / "whole.trr").read_bytes()
-        self.ends = offsets_of(folder / "whole.trr", "TRR")[1:]
+        self.content, self.starts = whole.read_bytes(), offsets_of(whole, self.kind)
 
     def grow(self, n_frames: int) -> None:
-        end = self.ends[n_frames - 1]
-        half = (self.ends[1] - self.ends[0]) // 2 if n_frames < len(self.ends) else 0
-        self.path.write_bytes(self.content[: end + half])
+        more = 5 if n_frames % 8 else self.starts[1] // 2
+        self.path.write_bytes(self.content[: self.starts[n_frames] + more])
         self.n_frames = n_frames
+
+
+class GrowingXtc(GrowingTrr):
+    kind = "XTC"
 
 
 class GrowingNetCDF:
     """An AMBER NetCDF file that its writer holds open and syncs."""
+
+    first = 1
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "growing.nc"
@@ -132,6 +121,8 @@ class GrowingNetCDF:
 
 class GrowingDirectory:
     """A frame directory to which files are added, and then the manifest and times that speak of them."""
+
+    first = 1
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "frames"
@@ -160,13 +151,13 @@ def made_up(numbers: range) -> Iterator[MDAnalysis.AtomGroup]:
         yield universe.atoms
 
 
-@pytest.mark.parametrize("kind", [GrowingFile, GrowingNetCDF, GrowingDirectory])
-def test_whatever_grows_is_followed(tmp_path, follow, kind):
+@pytest.mark.parametrize("kind", [GrowingTrr, GrowingXtc, GrowingNetCDF, GrowingDirectory])
+def test_whatever_grows_is_followed_by_whole_frames(tmp_path, follow, kind):
     growing, place = kind(tmp_path), tmp_path / "store"
-    growing.grow(1)
-    steps = [(1, *IN_VAIN, lambda: growing.grow(4)), (4, *IN_VAIN, lambda: growing.grow(8)), (8, *IN_VAIN)]
+    growing.grow(kind.first)
+    steps = [(kind.first, *IN_VAIN, lambda: growing.grow(4)), (4, *IN_VAIN, lambda: growing.grow(8)), (8, *IN_VAIN)]
     staged = follow(growing.path, steps)
-    assert (staged.frames, staged.new) == (8, 8)
+    assert (staged.frames, staged.new, natives(place)) == (8, 8, [set(range(8))])
     (directory,) = Store(place).directories()
     for atoms, frame in zip(made_up(range(8)), Store(place).open_directory(directory).read(range(8)), strict=True):
         assert frame.time == pytest.approx(2.0 * frame.number)
@@ -204,7 +195,7 @@ def test_following_on_two_nodes(tmp_path):
     assert "10 frames staged, 10 of them now (5 on a, 5 on b)" in staging.result().stdout
 
 
-@pytest.mark.parametrize("kind", [GrowingFile, GrowingNetCDF, GrowingDirectory])
+@pytest.mark.parametrize("kind", [GrowingTrr, GrowingNetCDF, GrowingDirectory])
 def test_what_grows_while_it_is_staged_or_analysed_is_no_other(tmp_path, monkeypatch, kind):
     growing, place = kind(tmp_path), tmp_path / "store"
     growing.grow(4)
