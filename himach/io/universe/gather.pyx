@@ -1,4 +1,4 @@
-"""Rows of vectors by atom index: `gather()` and `copy_rows()`, in one loop that checks each index.
+"""Rows of vectors by atom index: `gather()`, in one loop that checks each index.
 
 `rows()` and `mean_row()` are numpy's own answers to the last bit, sooner.
 """
@@ -72,41 +72,6 @@ def gather(cnp.ndarray vectors not None, cnp.ndarray requested not None, cnp.nda
             target[3 * i + 1] = row[1]
             target[3 * i + 2] = row[2]
     return atom_indices[i] if refused else rows
-
-
-def copy_rows(cnp.ndarray source not None, cnp.ndarray target not None, cnp.ndarray indices not None):
-    """Copy the rows of some atoms from one array to another.
-
-    Parameters
-    ----------
-    source, target
-        float32 (n_atoms, 3), C-contiguous.
-    indices
-        int64 (n,), C-contiguous, from 0 to n_atoms - 1.
-
-    Raises
-    ------
-    IndexError
-        If there is no such atom; some rows are then copied.
-    """
-    cdef Py_ssize_t n_atoms = source.shape[0]
-    cdef const float *read = floats(source, n_atoms)
-    cdef float *written = <float *>floats(target, n_atoms)
-    cdef const int64_t *atom_indices = integers(indices)
-    cdef Py_ssize_t i, n = indices.shape[0]
-    cdef int64_t atom
-    cdef bint missing = False
-    with nogil:
-        for i in range(n):
-            atom = atom_indices[i]
-            if atom < 0 or atom >= n_atoms:
-                missing = True
-                break
-            written[3 * atom] = read[3 * atom]
-            written[3 * atom + 1] = read[3 * atom + 1]
-            written[3 * atom + 2] = read[3 * atom + 2]
-    if missing:
-        raise IndexError(f"there is no atom {atom_indices[i]} among {n_atoms}")
 
 
 def first_lost(cnp.ndarray vectors not None, indices):

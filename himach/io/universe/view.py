@@ -25,7 +25,7 @@ from himach.frame import DATA, Frame, RawFrame
 from himach.io.frame_source import ReadOptions
 from himach.io.trajectories.origin import PUSHED, Origin
 from himach.io.trajectories.xdr_file import out_of_reach
-from himach.io.universe.gather import copy_rows, first_lost
+from himach.io.universe.gather import first_lost
 from himach.io.universe.requested import requested_atoms
 from himach.io.universe.timestep import BoundTimestep, FrameNumber
 from himach.selection import Selected
@@ -317,7 +317,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         if self.needs is None:
             np.copyto(self._memory, positions)
         else:
-            copy_rows(positions, self._memory, self.needs)
+            self._memory[self.needs] = positions.take(self.needs, axis=0)
         return self._memory
 
     @property

@@ -13,7 +13,7 @@ from support.io_samples import FORMATS
 from himach.errors import AnalysisError
 from himach.frame import RawFrame
 from himach.io.trajectories.origin import open_origin
-from himach.io.universe.gather import copy_rows, gather
+from himach.io.universe.gather import gather
 from himach.io.universe.requested import RequestedVectors
 from himach.io.universe.topology import load_topology
 from himach.io.universe.view import View
@@ -124,10 +124,6 @@ def test_rows_refuse_what_does_not_fit():
     ):
         with pytest.raises(ValueError, match="must be"):
             gather(*bad)
-    with pytest.raises(IndexError, match="atom 12"):
-        copy_rows(vectors, vectors.copy(), np.array([1, N]))
-    with pytest.raises(IndexError):
-        copy_rows(vectors, vectors.copy(), np.array([-1]))
 
 
 @pytest.fixture(scope="module")
