@@ -114,7 +114,9 @@ class Meeting:
         value, error = _attempt(self._comm, part)
         if isinstance(error, _Stopped):
             error = None
-        sent = [] if error is None else [self._comm.isend(None, dest=rank, tag=STOP_TAG) for rank in self._others()]
+        sent = (
+            [] if error is None else [self._comm.isend(None, dest=rank, tag=STOP_TAG) for rank in self._other_ranks()]
+        )
         _meet(self._comm, error, self.while_waiting, self._patience)
         first = self._comm.allreduce(_portable(error), _first_of)
         if first is not None:
@@ -126,7 +128,7 @@ class Meeting:
         _raise_everywhere(error, first)
         return cast(T, value)
 
-    def _others(self) -> list[int]:
+    def _other_ranks(self) -> list[int]:
         return [rank for rank in range(self._comm.size) if rank != self._comm.rank]
 
 

@@ -1,6 +1,6 @@
 """MPI's shared memory, whose names stay in /dev/shm when ranks are killed: `forget_segments()`, and two sweeps.
 
-``python -I -S segments.py SINCE STATUS`` sweeps and exits with STATUS: this file imports no other of himach.
+``python -I -S segments.py START STATUS`` sweeps and exits with STATUS: this file imports no other of himach.
 """
 
 import contextlib
@@ -36,10 +36,10 @@ def shared_bytes() -> int:
     return status.f_blocks * status.f_frsize
 
 
-def sweep(since: float, shared: Path = SHARED) -> None:
-    """Unlink this user's segments that are newer than `since` and that no process has mapped or open."""
+def sweep(start: float, shared: Path = SHARED) -> None:
+    """Unlink this user's segments that are newer than `start` and that no process has mapped or open."""
     deadline = time.monotonic() + DYING_SECONDS
-    while candidates := {path for name in NAMES for path in _own_segments(shared, name, since - CLOCK_SECONDS)}:
+    while candidates := {path for name in NAMES for path in _own_segments(shared, name, start - CLOCK_SECONDS)}:
         if not _unlink_unused(candidates) or time.monotonic() > deadline:
             return
         time.sleep(0.05)
@@ -52,11 +52,11 @@ def sweep_stale(shared: Path = SHARED) -> None:
         _unlink_unused(stale)
 
 
-def _own_segments(shared: Path, name: str, since: float, until: float = sys.float_info.max) -> Iterator[str]:
+def _own_segments(shared: Path, name: str, start: float, until: float = sys.float_info.max) -> Iterator[str]:
     for path in shared.glob(name):
         with contextlib.suppress(OSError):
             status = path.lstat()
-            if status.st_uid == os.geteuid() and since <= status.st_ctime <= until:
+            if status.st_uid == os.geteuid() and start <= status.st_ctime <= until:
                 yield os.fspath(path)
 
 

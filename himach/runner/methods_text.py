@@ -151,8 +151,8 @@ def _value(value: Any, hint: Any, mark: Callable[[str], str]) -> str:
     if isinstance(value, Atoms):
         value = value.value if isinstance(value.value, str) else repr(value)
     if isinstance(value, list):
-        some = [_value(item, hint, mark) for item in value[:MOST_ITEMS]]
-        return ", ".join(some + [f"{len(value) - MOST_ITEMS} more"] * (len(value) > MOST_ITEMS)) or "none"
+        items = [_value(item, hint, mark) for item in value[:MOST_ITEMS]]
+        return ", ".join(items + [f"{len(value) - MOST_ITEMS} more"] * (len(value) > MOST_ITEMS)) or "none"
     if value is None:
         return "none"
     if isinstance(value, bool):

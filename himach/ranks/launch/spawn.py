@@ -221,7 +221,7 @@ def death_message(status: int, ranks: int, words: int, rank: int | None = None) 
     who = "a rank" if rank is None else f"rank {rank}"
     frames = {index: frame for index in range(ranks) if (frame := frame_at(words, index)) is not None}
     at = f" at frame {frames[rank]}" if rank in frames else ""
-    others = f", and the other ranks of {ranks} were ended" if ranks > 1 else ""
+    rest = f", and the other ranks of {ranks} were ended" if ranks > 1 else ""
     if status == 0:
         return (
             f"{who} ended by itself{at} with exit code 0 before the work of the {ranks} ranks was done; code that it "
@@ -232,13 +232,13 @@ def death_message(status: int, ranks: int, words: int, rank: int | None = None) 
     try:
         name = signal.Signals(number).name
     except ValueError:
-        return f"{who} ended by itself{at} with exit code {status}{others}; what it or its MPI library printed is above"
+        return f"{who} ended by itself{at} with exit code {status}{rest}; what it or its MPI library printed is above"
     hint = "; the kernel does that when memory runs out: try fewer ranks" if name == "SIGKILL" else ""
     if rank is None and frames:
         places = [f"rank {index} at frame {frame}" for index, frame in frames.items()]
         hint = f"; it was {' or '.join(places[:SHOWN])}{' or ...' if len(places) > SHOWN else ''}{hint}"
     line = "" if rank is None else _last_line(words, rank)
-    return f"{who} was killed by signal {number} ({name}){at}{others}{hint}{line}"
+    return f"{who} was killed by signal {number} ({name}){at}{rest}{hint}{line}"
 
 
 def _last_line(words: int, rank: int) -> str:

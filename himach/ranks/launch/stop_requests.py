@@ -112,9 +112,9 @@ class StopRequests:
     def _meet(self, comm: Communicator) -> bool:
         """Tell all ranks that this one is done, wait until `LIMIT`, and return whether all are."""
         deadline = min(self._term_time, monotonic()) + LIMIT
-        others = [rank for rank in range(comm.size) if rank != comm.rank]
-        requests = [comm.isend(None, dest=rank, tag=DONE) for rank in others]
-        missing = len(others)
+        other_ranks = [rank for rank in range(comm.size) if rank != comm.rank]
+        requests = [comm.isend(None, dest=rank, tag=DONE) for rank in other_ranks]
+        missing = len(other_ranks)
         while (missing or not all(request.Test() for request in requests)) and monotonic() < deadline:
             if comm.iprobe(tag=DONE):
                 comm.recv(tag=DONE)

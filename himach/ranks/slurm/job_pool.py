@@ -97,10 +97,10 @@ class JobPool:
 
     def _stop(self, stopped: BaseException, keeps: bool) -> None:
         """End the work because of an error, and the job on SIGTERM, where ranks that keep pairs get time to do so."""
-        ends = isinstance(stopped, Terminated)
-        if self._session is not None and (keeps or not ends):
-            self._requests.put((MessageKind.END if ends else MessageKind.STOP, b""))
-            if self._receive(ENDING)[0] is not None and not ends:
+        terminated = isinstance(stopped, Terminated)
+        if self._session is not None and (keeps or not terminated):
+            self._requests.put((MessageKind.END if terminated else MessageKind.STOP, b""))
+            if self._receive(ENDING)[0] is not None and not terminated:
                 return
         self.end()
 

@@ -39,7 +39,7 @@ class Session:
 
     def __init__(self, connection: socket.socket, key: bytes, joined: bool) -> None:
         self._connection, self._key = connection, key
-        self._own, self._others = (b"job", b"submitter") if joined else (b"submitter", b"job")
+        self._own, self._other = (b"job", b"submitter") if joined else (b"submitter", b"job")
         self._sent = self._received = 0
         self._sending = threading.Lock()
         connection.settimeout(None)
@@ -79,7 +79,7 @@ class Session:
         data, tag = exactly(self._connection, size), exactly(self._connection, PROOF_BYTES)
         if data is None or tag is None:
             return None
-        if not hmac.compare_digest(tag, self._tag(self._others, self._received, data)):
+        if not hmac.compare_digest(tag, self._tag(self._other, self._received, data)):
             self.close()
             return None
         self._received += 1

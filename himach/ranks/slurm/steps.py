@@ -37,8 +37,8 @@ class StepPool(RankPool):
 
     def _death(self, status: int) -> str:
         subject = self._first_death() or f"a rank (srun ended with exit code {status})"
-        others = f", and the other ranks of {self._size} were ended" if self._size > 1 else ""
-        return f"{subject} ended before the work was done{others}; what it, its MPI library or SLURM printed is above"
+        rest = f", and the other ranks of {self._size} were ended" if self._size > 1 else ""
+        return f"{subject} ended before the work was done{rest}; what it, its MPI library or SLURM printed is above"
 
     def _pass_on(self, signum: int) -> None:
         self._process.send_signal(signum)  # srun forwards it to all

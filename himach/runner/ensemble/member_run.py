@@ -117,9 +117,9 @@ def distribute(world: World, job: FramesRequest, members: Sequence[Member]) -> D
     comm = world.comm
     sizes = on_first_rank(comm, partial(_sizes, job, members), share=True)
     large = large_members(sizes, comm.size, WORTH)
-    others = sorted(set(range(len(members))) - set(large), key=lambda at: (-sizes[at], at))
-    homes = _homes(world, job, [members[at] for at in others], [sizes[at] for at in others])
-    queue = [at for at, home in zip(others, homes, strict=True) if home == world.node_index]
+    small = sorted(set(range(len(members))) - set(large), key=lambda at: (-sizes[at], at))
+    homes = _homes(world, job, [members[at] for at in small], [sizes[at] for at in small])
+    queue = [at for at, home in zip(small, homes, strict=True) if home == world.node_index]
     return Distribution(large, queue, world.make_counter())
 
 

@@ -30,20 +30,20 @@ class EnsemblePlot(Analysis):
     """Draws the first table of an outcome with figures of members; tables with intervals come first."""
 
     groups: ClassVar[Mapping[str, Sequence[str]]] = {}  # names of members by group
-    others: ClassVar[Sequence[str]] = ()  # members without a group, if there are groups
+    ungrouped: ClassVar[Sequence[str]] = ()  # members without a group, if there are groups
     n_own: ClassVar[int] = 1  # leading columns, which describe a member
     level: ClassVar[float | None] = 0.95  # of bands; None for no bands
     within: ClassVar[tuple[float, float]] = -np.inf, np.inf  # bounds of the bands' limits
 
     @classmethod
-    def of(cls, members: Sequence[Member], level: float | None = 0.95) -> EnsemblePlot:
+    def from_members(cls, members: Sequence[Member], level: float | None = 0.95) -> EnsemblePlot:
         """Return a plot of these members' outcomes."""
         instance = cls()
-        groups = {name: [members[at].name for at in of] for name, of in group_positions(members).items()}
+        groups = {name: [members[at].name for at in positions] for name, positions in group_positions(members).items()}
         grouped = {name for names in groups.values() for name in names}
         instance.__dict__.update(
             groups=groups,
-            others=[member.name for member in members if member.name not in grouped],
+            ungrouped=[member.name for member in members if member.name not in grouped],
             n_own=1 + len(own_columns(members)),
             level=level,
         )
@@ -91,12 +91,12 @@ class EnsemblePlot(Analysis):
         """Return the x column of rows that form a line; "" for the row number, None if they form no line."""
         if not roles.keys:
             return ""
-        key, *others = roles.keys
-        return key if not others and all(key in numeric(table) for table in data.values()) else None
+        key, *more = roles.keys
+        return key if not more and all(key in numeric(table) for table in data.values()) else None
 
     def _lines(self, curves: Mapping[str, Curve], axes: Any) -> None:
         alone = len(self.groups) == 1 and len(curves) <= MOST_IN_LEGEND
-        for name in self.others:
+        for name in self.ungrouped:
             if name in curves:
                 axes.plot(*column_means(axes, *curves[name], width=THIN), color="grey", alpha=0.4, linewidth=THIN)
         bands = []

@@ -109,7 +109,7 @@ def _conclude(
     analyses = with_groups(record["analyses"], map(stages, job.analyses), level)
     record |= {"warnings": list(place.warned), "analyses": analyses}
     record |= {"units": units(place.labels, outcomes), "planning": planning}
-    plots = [EnsemblePlot.of(owners, level) for _ in outcomes]
+    plots = [EnsemblePlot.from_members(owners, level) for _ in outcomes]
     if place.path is not None:
         staged = [file for run in runs for file in run.files] if job.features else []
         record["files"] = place.write(plots, outcomes, record, staged)

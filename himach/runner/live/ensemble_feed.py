@@ -52,7 +52,7 @@ class EnsembleFeed:
     def __init__(self, request: FramesRequest, live: LiveOptions) -> None:
         engines = _engine_members(request)
         self._feeds = {
-            member.name: ImdClient(ReceiverOptions.of(engine, request, live, member, len(engines)))
+            member.name: ImdClient(ReceiverOptions.for_engine(engine, request, live, member, len(engines)))
             for member, engine in engines
         }
         self._errors: dict[str, HimachError] = {}

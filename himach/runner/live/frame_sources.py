@@ -36,18 +36,18 @@ class Idle:
     def __init__(self, idle: float | None) -> None:
         self._idle = idle
         self._frames = -1
-        self._since = time.monotonic()
+        self._last_change = time.monotonic()
         self._stopped = ""
 
     def start(self) -> None:
         """Start the idle time."""
-        self._since = time.monotonic()
+        self._last_change = time.monotonic()
 
     def over(self, frames: int) -> str:
         """Return why the feed is over, given the current number of frames; "" if it is not."""
         if frames != self._frames:
-            self._frames, self._since = frames, time.monotonic()
-        if self._idle is not None and time.monotonic() > self._since + self._idle:
+            self._frames, self._last_change = frames, time.monotonic()
+        if self._idle is not None and time.monotonic() > self._last_change + self._idle:
             return self._stopped or "no frame came any more"
         return self._stopped
 

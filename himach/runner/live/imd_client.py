@@ -39,17 +39,22 @@ class ReceiverOptions(LiveOptions):
     buffer: int = 0
 
     @classmethod
-    def of(
-        cls, engine: EngineAddress, request: FramesRequest, live: LiveOptions, member: Member | None = None, of: int = 1
+    def for_engine(
+        cls,
+        engine: EngineAddress,
+        request: FramesRequest,
+        live: LiveOptions,
+        member: Member | None = None,
+        engines: int = 1,
     ) -> ReceiverOptions:
-        """Return the options for an engine, which may be one `of` several members that share a buffer."""
+        """Return the options for an engine; several `engines`, of members, share a buffer."""
         dataset = live.dataset or f"live-{engine.host}-{engine.port}-{time.strftime('%Y%m%d-%H%M%S')}"
         size = parse_size(live.buffer) if isinstance(live.buffer, str) else live.buffer
         topology = request.topology if member is None else member.topology
         fields = {
             **vars(live),
             "dataset": dataset if member is None else f"{dataset}-{lasting_name(member.name)}",
-            "buffer": (size or BUFFER) // of,
+            "buffer": (size or BUFFER) // engines,
         }
         return cls(**fields, engine=str(engine), topology=str(topology), keywords=request.keywords, cache=request.cache)
 

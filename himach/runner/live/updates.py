@@ -114,7 +114,7 @@ def _feed(world: World, request: FramesRequest, live: LiveOptions) -> LiveSource
     if request.ensemble is not None:
         return EnsembleFeed(request, live) if first else None
     if engine is not None:
-        return ImdClient(ReceiverOptions.of(engine, request, live)) if first else None
+        return ImdClient(ReceiverOptions.for_engine(engine, request, live)) if first else None
     if len(request.trajectories) > 1 or request.trajectories[0].expanduser().exists():
         return FileFeed(request.trajectories, request.topology, request.keywords, live.idle) if first else None
     return DatasetFeed(request.trajectories[0], request.cache, live.idle) if world.leaders is not None else None

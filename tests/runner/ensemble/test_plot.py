@@ -17,7 +17,7 @@ def members_of(groups, **metadata) -> list[Member]:
 
 def drawn(members, outcomes, level=0.95):
     axes = canvas((4, 3)).subplots()
-    EnsemblePlot.of(members, level).plot(join("x", members, outcomes, level), axes)
+    EnsemblePlot.from_members(members, level).plot(join("x", members, outcomes, level), axes)
     axes.figure.canvas.draw()
     return axes
 
@@ -202,6 +202,6 @@ def test_any_outcome_can_be_drawn_with_the_same_bytes(groups, outcomes):
     twice = []
     for _ in range(2):
         outcome = join("x", members, outcomes, 0.95)
-        twice.append(png(figure([("title", EnsemblePlot.of(members), outcome)])))
+        twice.append(png(figure([("title", EnsemblePlot.from_members(members), outcome)])))
     assert twice[0] == twice[1]
     assert twice[0].startswith(b"\x89PNG")
