@@ -458,9 +458,8 @@ static void test_numbers(void) {
         CHECK(is_numbered(rank, "b", 1) && !is_numbered(rank, "b", 2));
         CHECK(is_numbered(rank, "a", 2) && !is_numbered(rank, "a", 1));
     }
-    for (int rank = 0; rank < 2; rank++) {
-        int number = 2 + rank;
-        supersede(rank, "a", number);
+    for (int number = 2; number < 8; number++) {
+        supersede(number % 2, "a", number);
         push_as(0, "a");
         push_as(1, "a");
         for (int other = 0; other < 2; other++) {
