@@ -223,15 +223,6 @@ def test_integers_beyond_32_bits_are_floats_or_texts_in_netcdf():
     assert dataset["b"].dtype == np.float64
 
 
-def ensemble_table(drop=0):
-    times = [TIMES, TIMES[: len(TIMES) - drop] + 1e-9]
-    member = [name for name, time in zip("ab", times, strict=True) for _ in time]
-    values = np.arange(float(len(member)))
-    group = ["x" if name == "a" else "y" for name in member]
-    columns = {"member": member, "group": group, "time_ps": Column(np.concatenate(times), "ps")}
-    return Table({**columns, "rmsd": Column(values, "Å"), "n": values.astype(int)})
-
-
 def gmx_means(path):
     gmx = needs.program("gmx", of="GROMACS")
     done = subprocess.run(
@@ -273,7 +264,9 @@ def test_an_xvg_names_title_axes_units_and_legends(tmp_path):
 
 
 def test_an_xvg_of_an_ensemble_has_a_column_for_each_member(tmp_path):
-    path = written_xvg(tmp_path, ensemble_table())
+    members = {"member": [*"aaaaabbbbb"], "group": [*"xxxxxyyyyy"], "time_ps": Column(np.r_[TIMES, TIMES + 1e-9], "ps")}
+    values = np.arange(10)
+    path = written_xvg(tmp_path, Table({**members, "rmsd": Column(1.0 * values, "Å"), "n": values}))
     legends = re.findall(r'legend "(.*)"', path.read_text())
     assert legends == ["a rmsd (Angstrom)", "a n", "b rmsd (Angstrom)", "b n"]
     np.testing.assert_allclose(gmx_means(path), [2, 2, 7, 7])

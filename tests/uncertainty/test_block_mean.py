@@ -143,9 +143,9 @@ def test_halves_without_spread_have_no_width():
 N, SERIES = 1500, 20
 
 
-def transients(decay, length=N, phi=0.6):
+def transients(decay, length=N):
     """Return series that begin five deviations above their mean, and lose the offset in so many values."""
-    values = series.first_order(np.random.default_rng(6), phi, length, SERIES)
+    values = series.first_order(np.random.default_rng(6), 0.6, length, SERIES)
     return values + (5 * np.exp(-np.arange(length) / decay) if decay else 0)
 
 

@@ -10,12 +10,11 @@ enum { MOST = 64 };
 
 atomic_bool syncs_held, sync_fails;
 static _Atomic ino_t synced[MOST];
-static atomic_int n_begun, n_synced;
+static atomic_int n_synced;
 
 static int noted_fdatasync(int fd) {
     struct stat status;
     CHECK(fstat(fd, &status) == 0);
-    (void)atomic_fetch_add(&n_begun, 1);
     while (atomic_load(&syncs_held)) {
         (void)usleep(1000);
     }
@@ -36,7 +35,6 @@ void watch_syncs(void) {
 }
 
 void forget_syncs(void) {
-    atomic_store(&n_begun, 0);
     atomic_store(&n_synced, 0);
 }
 
@@ -48,10 +46,6 @@ bool is_synced(const char *path) {
         i++;
     }
     return i < atomic_load(&n_synced);
-}
-
-int count_syncs(void) {
-    return atomic_load(&n_begun);
 }
 
 int count_descriptors(void) {

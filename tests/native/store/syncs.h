@@ -15,9 +15,6 @@ void forget_syncs(void);
 /* Whether a file, or the names in a directory, were synced since. */
 bool is_synced(const char *path);
 
-/* Syncs that began. */
-int count_syncs(void);
-
 /* Open descriptors of this process. */
 int count_descriptors(void);
 
