@@ -1,5 +1,7 @@
 """Analyses and a record of a run that was never made, for tests of what a run shows and leaves behind."""
 
+import re
+
 import himach
 from himach.examples import BUILTINS
 from himach.output.record import Record, analysis_record
@@ -20,6 +22,56 @@ BUILTIN_RUNS: dict[str, tuple[str, dict]] = {name: ("villin", {}) for name in BU
     "sasa": ("villin", {"by": "residue", "points": 100}),
     "velocity-autocorrelation": ("argon", {"selection": "all", "tau_max": 60}),
 }
+
+STAYS = "stays(=time_ps,+lasting) residence(stays,ended,+mean_ps)"
+STATES = "+H,+B,+E,+G,+I,+T,+S,+P,+coil"
+#: Built-in analysis -> tables and their columns: = marks keys, by which rows of members are compared, + their values.
+#: Tables in square brackets are in order of time.
+BUILTIN_TABLES = {
+    "water-residence": f"survival(=tau_ps,+survival) {STAYS}",
+    "ion-permeation": (
+        "events(ion,direction,entered_ps,left_ps) counts(=direction,+events,+rate_per_ns) filter(+bottom,+top)"
+    ),
+    "rmsd": "rmsd[time_ps,+rmsd]",
+    "rmsf": "rmsf(=atom,+rmsf,+bfactor)",
+    "radius-of-gyration": "rg[time_ps,+rg,+asphericity,+acylindricity,+anisotropy]",
+    "geometry": "geometry[time_ps,+ends,phi SER2]",
+    "sasa": "sasa[time_ps,+sasa] by(=residue,+sasa) radii(kind,radius,atoms)",
+    "rdf": "rdf(=r,+g) coordination(=r,+n)",
+    "msd": "msd(=tau_ps,+msd) diffusion(=from_ps,=to_ps,+d_cm2_s,+yeh_hummer_cm2_s)",
+    "contacts": "frequency(=a,=b,+frequency) counts[time_ps,+contacts] lifetimes(=a,=b,+stays,+mean_ps)",
+    "native-contacts": "q[time_ps,+q]",
+    "pairwise-rmsd": "pairwise[time_ps,+mean]",
+    "clusters": "clusters(=cluster,+size,center_frame) membership[time_ps,cluster]",
+    "pca": (
+        "variance(=component,+variance,share,cosine) projections[time_ps,pc1,pc2,pc3] surface(pc1,pc2,free_energy)"
+    ),
+    "density": "profile(=position,+density)",
+    "dielectric": "dielectric(+epsilon) running[time_ps,epsilon]",
+    "velocity-autocorrelation": "vacf(=tau_ps,+c) spectrum(=wavenumber,+density) diffusion(=to_ps,+d_cm2_s)",
+    "secondary-structure": f"content[time_ps,{STATES}] residues(=residue,{STATES})",
+    "hydrogen-bonds": (
+        f"lifetime(=tau_ps,+survival) counts[time_ps,+bonds] occupancy(=donor,=acceptor,+occupancy) {STAYS}"
+    ),
+    "lipid-order": (
+        "order(=lipid,=carbon,=hydrogen,+s_ch) by_leaflet(=lipid,=carbon,=hydrogen,=leaflet,+s_ch) "
+        "carbons(=lipid,=chain,=number,=carbon,+s_ch)"
+    ),
+    "membrane": (
+        "area[time_ps,+lower,+upper,+DLPE,+DLPC] thickness[time_ps,+thickness] "
+        "flip_flops(lipid,kind,from,to,left_ps,arrived_ps,outcome)"
+    ),
+}
+
+
+def builtin_tables(name: str) -> dict[str, tuple[list[str], tuple[bool, list[str], list[str]]]]:
+    """Return of each table of a built-in: its columns, and whether it is in order of time, its keys and values."""
+    tables = {}
+    for table, bracket, text in re.findall(r"(\w+)([\[(])([^\])]*)", BUILTIN_TABLES[name]):
+        columns = text.split(",")
+        keys, values = ([column[1:] for column in columns if column[0] == mark] for mark in "=+")
+        tables[table] = [column.lstrip("=+") for column in columns], (bracket == "[", keys, values)
+    return tables
 
 
 class Plain(himach.Analysis):

@@ -5,7 +5,7 @@ import pytest
 from runner.ensemble.simulations import FRAMES, NAMES, members_in, record_in
 from support import plain
 from support.commands import himach
-from support.sample_runs import BUILTIN_RUNS
+from support.sample_runs import BUILTIN_RUNS, builtin_tables
 
 import himach as package
 from himach import Column, Member, Table
@@ -17,95 +17,28 @@ from himach.runner.ensemble.join import join, own_columns
 from himach.runner.estimates import add_estimates
 from himach.uncertainty import mean
 
-STATES = ["H", "B", "E", "G", "I", "T", "S", "P", "coil"]
-CURVES = {"stays": (["time_ps"], ["lasting"]), "residence": ([], ["mean_ps"])}
-#: Keys and values of what is in no order of time.
-EXPECTED = {
-    "water-residence": {"survival": (["tau_ps"], ["survival"]), **CURVES},
-    "ion-permeation": {"counts": (["direction"], ["events", "rate_per_ns"]), "filter": ([], ["bottom", "top"])},
-    "rmsd": {},
-    "rdf": {"rdf": (["r"], ["g"]), "coordination": (["r"], ["n"])},
-    "msd": {"msd": (["tau_ps"], ["msd"]), "diffusion": (["from_ps", "to_ps"], ["d_cm2_s", "yeh_hummer_cm2_s"])},
-    "hydrogen-bonds": {
-        "lifetime": (["tau_ps"], ["survival"]),
-        "occupancy": (["donor", "acceptor"], ["occupancy"]),
-        **CURVES,
-    },
-    "clusters": {"clusters": (["cluster"], ["size"])},
-    "contacts": {"frequency": (["a", "b"], ["frequency"]), "lifetimes": (["a", "b"], ["stays", "mean_ps"])},
-    "density": {"profile": (["position"], ["density"])},
-    "dielectric": {"dielectric": ([], ["epsilon"])},
-    "geometry": {},
-    "lipid-order": {
-        "order": (["lipid", "carbon", "hydrogen"], ["s_ch"]),
-        "by_leaflet": (["lipid", "carbon", "hydrogen", "leaflet"], ["s_ch"]),
-        "carbons": (["lipid", "chain", "number", "carbon"], ["s_ch"]),
-    },
-    "membrane": {"flip_flops": ([], [])},
-    "native-contacts": {},
-    "pairwise-rmsd": {},
-    "pca": {"variance": (["component"], ["variance"]), "surface": ([], [])},
-    "radius-of-gyration": {},
-    "rmsf": {"rmsf": (["atom"], ["rmsf", "bfactor"])},
-    "sasa": {"by": (["residue"], ["sasa"]), "radii": ([], [])},
-    "secondary-structure": {"residues": (["residue"], STATES)},
-    "velocity-autocorrelation": {
-        "vacf": (["tau_ps"], ["c"]),
-        "spectrum": (["wavenumber"], ["density"]),
-        "diffusion": (["to_ps"], ["d_cm2_s"]),
-    },
-}
-IN_TIME = {
-    "rmsd": {"rmsd": ["rmsd"]},
-    "hydrogen-bonds": {"counts": ["bonds"]},
-    "clusters": {"membership": []},
-    "contacts": {"counts": ["contacts"]},
-    "dielectric": {"running": []},
-    "geometry": {"geometry": ["ends"]},
-    "native-contacts": {"q": ["q"]},
-    "pairwise-rmsd": {"pairwise": ["mean"]},
-    "membrane": {"area": ["lower", "upper", "DLPE", "DLPC"], "thickness": ["thickness"]},
-    "pca": {"projections": []},
-    "radius-of-gyration": {"rg": ["rg", "asphericity", "acylindricity", "anisotropy"]},
-    "sasa": {"sasa": ["sasa"]},
-    "secondary-structure": {"content": STATES},
-}
 #: Of which no interval is told.
 UNSURE = {"events", "filter", "flip_flops", "membership", "pairwise", "radii", "running", "surface", "z"}
-
-
-@pytest.fixture(scope="module")
-def outcomes():
-    """Return a function for the tables of each of three members, by the name of the analysis."""
-    obtained = {}
-
-    def of(name, level):
-        if (name, level) not in obtained:
-            which, parameters = BUILTIN_RUNS[name]
-            members = []
-            for start in (0, 25, 60):
-                outcome = plain.run(load(name)(**parameters), *sample(which), start=start, stop=start + 60)
-                add_estimates([name], [outcome], level, None)
-                members.append({part: table for part, table in parts(outcome, name) if isinstance(table, Table)})
-            obtained[name, level] = members
-        return obtained[name, level]
-
-    return of
 
 
 @pytest.mark.nightly(but=6)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", BUILTINS)
-def test_tables_of_built_ins(outcomes, name):
-    members = outcomes(name, 0.95)
+def test_tables_of_built_ins(name):
+    which, parameters = BUILTIN_RUNS[name]
+    members = []
+    for start in (0, 25, 60):
+        outcome = plain.run(load(name)(**parameters), *sample(which), start=start, stop=start + 60)
+        add_estimates([name], [outcome], 0.95, None)
+        members.append({part: table for part, table in parts(outcome, name) if isinstance(table, Table)})
     roles = {table: column_roles([one[table] for one in members]) for table in members[0]}
-    in_time = {table: obtained.values for table, obtained in roles.items() if obtained.in_time and table != "z"}
-    assert "z" not in roles or not roles["z"].values  # of ions that each member numbers as it likes
-    assert in_time == IN_TIME.get(name, {})
-    by_rows = {table: (obtained.keys, obtained.values) for table, obtained in roles.items() if not obtained.in_time}
-    by_rows.pop("events", None)  # which may be one of each ion
-    assert by_rows == EXPECTED[name]
     assert {table for table, obtained in roles.items() if obtained.values and not obtained.sure} <= UNSURE
+    assert not roles.pop("z", Roles(True, [], [])).values  # of ions that each member numbers as it likes
+    obtained = {table: (role.in_time, role.keys, role.values) for table, role in roles.items()}
+    expected = {table: role for table, (_, role) in builtin_tables(name).items()}
+    for tables in (obtained, expected):
+        tables.pop("events", None)  # which may be one of each ion
+    assert obtained == expected
 
 
 @pytest.mark.filterwarnings("ignore")
