@@ -15,7 +15,7 @@ typedef struct {
     double time;
     float box[6];
     uint32_t has;
-    uint32_t told; /* bytes that tell the ids */
+    uint32_t encoded; /* bytes that tell the ids */
 } packed_head;
 
 /* --- Rounds ------------------------------------------------------------------------------------------------------ */
@@ -53,7 +53,7 @@ void gather_close(gather *g) {
     free(g->numbers);
     free(g->assembler);
     free(g->place);
-    free(g->told.bytes);
+    free(g->encoded.bytes);
     free(g->ids);
     free(g);
 }
@@ -119,23 +119,23 @@ static void put(parcel *p, const void *data, size_t size) {
 static int pack_slice(gather *g, parcel *p, int64_t rank, const bodhi_frame *slice) {
     const float *vectors[COVER_FIELDS] = {slice->positions, slice->velocities, slice->forces};
     size_t n = (size_t)slice->n_atoms;
-    if (!ids_write(&g->told, slice->ids, n) ||
+    if (!ids_write(&g->encoded, slice->ids, n) ||
         !ARRAY_GROW(p->bytes, p->capacity,
-                    p->size + sizeof(packed_head) + g->told.size + n * COVER_FIELDS * ROW_BYTES)) {
+                    p->size + sizeof(packed_head) + g->encoded.size + n * COVER_FIELDS * ROW_BYTES)) {
         return bodhi_fail_memory();
     }
     packed_head head = {.number = slice->number,
                         .rank = rank,
                         .n = slice->n_atoms,
                         .time = slice->time,
-                        .told = (uint32_t)g->told.size,
+                        .encoded = (uint32_t)g->encoded.size,
                         .has = (slice->box != NULL ? HAS_BOX : 0U) | (slice->velocities != NULL ? HAS_VELOCITIES : 0U) |
                                (slice->forces != NULL ? HAS_FORCES : 0U)};
     if (slice->box != NULL) {
         memcpy(head.box, slice->box, sizeof head.box);
     }
     put(p, &head, sizeof head);
-    put(p, g->told.bytes, g->told.size);
+    put(p, g->encoded.bytes, g->encoded.size);
     for (unsigned k = 0; k < COVER_FIELDS; k++) {
         if (vectors[k] != NULL) {
             put(p, vectors[k], n * ROW_BYTES);
@@ -155,8 +155,8 @@ static bool unpack_head(const unsigned char *bytes, size_t size, size_t *at, pac
     }
     memcpy(head, bytes + *at, sizeof *head);
     *at += sizeof *head;
-    return head->n >= 1 && head->n <= UINT32_MAX && head->told <= size - *at && head->told % sizeof(float) == 0 &&
-           (uint64_t)head->n * count_vectors(head) * ROW_BYTES <= size - *at - head->told;
+    return head->n >= 1 && head->n <= UINT32_MAX && head->encoded <= size - *at && head->encoded % sizeof(float) == 0 &&
+           (uint64_t)head->n * count_vectors(head) * ROW_BYTES <= size - *at - head->encoded;
 }
 
 /* The slice of a head. The vectors are aligned: all that is packed is of whole multiples of four bytes. */
@@ -227,10 +227,10 @@ int gather_take(gather *g, const unsigned char *bytes, size_t size) {
         if (whole && !ARRAY_FIT(g->ids, g->id_capacity, (size_t)head.n)) {
             return bodhi_fail_memory();
         }
-        if (!whole || !ids_read(bytes + at, head.told, g->ids, (size_t)head.n)) {
+        if (!whole || !ids_read(bytes + at, head.encoded, g->ids, (size_t)head.n)) {
             return bodhi_fail(BODHI_ERROR_ARGUMENT, "slices that came from another process are cut short or damaged");
         }
-        at += head.told;
+        at += head.encoded;
         bodhi_frame slice = unpack_slice(g, &head, bytes + at);
         at += (size_t)head.n * count_vectors(&head) * ROW_BYTES;
         int status = gather_add(g, head.rank, &slice);

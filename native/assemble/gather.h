@@ -24,9 +24,9 @@ typedef struct {
     cover_memory memory;
     cover *covers;
     size_t n_covers, cover_capacity;
-    size_t next;   /* frame to be written */
-    bool ended;    /* it has been seen whether that one is whole */
-    id_bytes told; /* scratch, as is what follows */
+    size_t next;      /* frame to be written */
+    bool ended;       /* it has been seen whether that one is whole */
+    id_bytes encoded; /* scratch, as is what follows */
     uint32_t *ids;
     size_t id_capacity;
 } gather;

@@ -33,7 +33,7 @@ static struct {
     int (*init)(void *state, const unsigned char *key, size_t size, const parameter *parameters);
     int (*update)(void *state, const unsigned char *data, size_t size);
     int (*final)(void *state, unsigned char *out, size_t *written, size_t size);
-    int (*compare)(const void *one, const void *other, size_t size);
+    int (*compare)(const void *left, const void *right, size_t size);
     void *poly1305, *hmac;
     char missing[256]; /* "": all is there */
 } openssl;
@@ -126,8 +126,8 @@ int mac_hmac(const void *key, size_t key_bytes, const mac_part *parts, int n, ui
     return compute(openssl.hmac, sha256, key, key_bytes, parts, n, out, HMAC_BYTES) ? BODHI_OK : bodhi_fail_memory();
 }
 
-bool mac_is_same(const uint8_t *one, const uint8_t *other, size_t size) {
-    return mac_find() == BODHI_OK && openssl.compare(one, other, size) == 0;
+bool mac_is_same(const uint8_t *left, const uint8_t *right, size_t size) {
+    return mac_find() == BODHI_OK && openssl.compare(left, right, size) == 0;
 }
 
 /* --- Messages ---------------------------------------------------------------------------------------------------- */

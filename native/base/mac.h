@@ -32,7 +32,7 @@ BODHI_CHECKED int mac_find(void);
 BODHI_CHECKED int mac_hmac(const void *key, size_t key_bytes, const mac_part *parts, int n, uint8_t out[HMAC_BYTES]);
 
 /* Compare in a time that does not tell where they differ. */
-bool mac_is_same(const uint8_t *one, const uint8_t *other, size_t size);
+bool mac_is_same(const uint8_t *left, const uint8_t *right, size_t size);
 
 void mac_begin(mac_stream *stream, const uint8_t key[MAC_KEY], bool client_sends);
 

@@ -34,7 +34,7 @@ typedef struct {
 struct stream {
     pthread_t thread;
     pthread_mutex_t mutex;
-    pthread_cond_t given, taken;
+    pthread_cond_t has_jobs, taken;
     bool threaded, ends;
     int fd, direct;
     job jobs[JOBS];           /* of which job i is in jobs[i % JOBS] */
@@ -48,7 +48,7 @@ struct stream {
     uint64_t free_after[BUFFERS]; /* a buffer is free when so many jobs are done */
     unsigned now;                 /* which is filled */
     uint64_t base;                /* where in the file it begins */
-    size_t begin, end;            /* of what is in it and was not handed over */
+    size_t first, end;            /* of what is in it and was not handed over */
 };
 
 /* --- Writing ------------------------------------------------------------------------------------------------------ */
@@ -112,7 +112,7 @@ static void *run(void *argument) {
         if (s->n_done < s->n_given) {
             do_next(s);
         } else {
-            (void)pthread_cond_wait(&s->given, &s->mutex);
+            (void)pthread_cond_wait(&s->has_jobs, &s->mutex);
         }
     }
     (void)pthread_mutex_unlock(&s->mutex);
@@ -137,7 +137,7 @@ static uint64_t give(stream *s, job j) {
     s->jobs[s->n_given % JOBS] = j;
     uint64_t ticket = ++s->n_given;
     if (s->threaded) {
-        (void)pthread_cond_signal(&s->given);
+        (void)pthread_cond_signal(&s->has_jobs);
     } else {
         do_next(s);
     }
@@ -184,14 +184,14 @@ void stream_wait(stream *s) {
 /* Hand over the first `size` bytes of what is there. */
 static void hand_over(stream *s, size_t size) {
     if (size > 0) {
-        job j = {.bytes = s->buffers[s->now].bytes + s->begin, .size = size, .at = s->base + s->begin};
+        job j = {.bytes = s->buffers[s->now].bytes + s->first, .size = size, .at = s->base + s->first};
         s->free_after[s->now] = give(s, j);
-        s->begin += size;
+        s->first += size;
     }
 }
 
 void stream_push(stream *s) {
-    hand_over(s, s->end - s->begin);
+    hand_over(s, s->end - s->first);
 }
 
 /* A buffer of at least `size` bytes. */
@@ -212,21 +212,21 @@ static bool reserve(buffer *b, size_t size) {
 /* Go on in another buffer, with the bytes of the last block if that is not full. */
 static bool turn(stream *s, size_t size) {
     size_t rest = (s->base + s->end) % BLOCK;
-    rest = rest < s->end - s->begin ? rest : s->end - s->begin;
-    hand_over(s, s->end - s->begin - rest);
+    rest = rest < s->end - s->first ? rest : s->end - s->first;
+    hand_over(s, s->end - s->first - rest);
     unsigned next = (s->now + 1) % (size > BUFFER_BYTES ? 2 : BUFFERS); /* large ones take turns, for want of memory */
     stream_await(s, s->free_after[next]);
-    uint64_t at = s->base + s->begin; /* of the first byte that was not handed over */
+    uint64_t at = s->base + s->first; /* of the first byte that was not handed over */
     size_t skew = (size_t)(at % BLOCK);
     if (!reserve(&s->buffers[next], skew + rest + size)) {
         return false;
     }
     if (rest > 0) {
-        memcpy(s->buffers[next].bytes + skew, s->buffers[s->now].bytes + s->begin, rest);
+        memcpy(s->buffers[next].bytes + skew, s->buffers[s->now].bytes + s->first, rest);
     }
     s->now = next;
     s->base = at - skew;
-    s->begin = skew;
+    s->first = skew;
     s->end = skew + rest;
     return true;
 }
@@ -248,7 +248,7 @@ void stream_to(stream *s, int fd, int direct, uint64_t offset) {
     s->failed = false;
     s->written = 0;
     s->base = offset / BLOCK * BLOCK;
-    s->begin = s->end = (size_t)(offset % BLOCK);
+    s->first = s->end = (size_t)(offset % BLOCK);
 }
 
 /* --- Opening ------------------------------------------------------------------------------------------------------ */
@@ -258,7 +258,7 @@ stream *stream_open(void) {
     if (s != NULL) {
         s->fd = s->direct = -1;
         (void)pthread_mutex_init(&s->mutex, NULL);
-        (void)pthread_cond_init(&s->given, NULL);
+        (void)pthread_cond_init(&s->has_jobs, NULL);
         (void)pthread_cond_init(&s->taken, NULL);
         s->threaded = thread_start(&s->thread, run, s);
     }
@@ -273,12 +273,12 @@ void stream_close(stream *s) {
     if (s->threaded) {
         (void)pthread_mutex_lock(&s->mutex);
         s->ends = true;
-        (void)pthread_cond_signal(&s->given);
+        (void)pthread_cond_signal(&s->has_jobs);
         (void)pthread_mutex_unlock(&s->mutex);
         (void)pthread_join(s->thread, NULL);
     }
     (void)pthread_mutex_destroy(&s->mutex);
-    (void)pthread_cond_destroy(&s->given);
+    (void)pthread_cond_destroy(&s->has_jobs);
     (void)pthread_cond_destroy(&s->taken);
     for (int i = 0; i < BUFFERS; i++) {
         free(s->buffers[i].bytes);

@@ -138,19 +138,19 @@ static uint64_t cost(const int32_t *steps, uint32_t atoms, unsigned sites) {
 /* Sections for atoms that are no run. */
 static bool add_rest(pack_plan *plan, const int32_t *steps, uint32_t atoms) {
     while (atoms >= FEW_ATOMS) {
-        uint32_t some = atoms < 2 * REST_ATOMS ? atoms : REST_ATOMS;
+        uint32_t first_atoms = atoms < 2 * REST_ATOMS ? atoms : REST_ATOMS;
         unsigned best = 1;
-        uint64_t least = cost(steps, some, 1);
+        uint64_t least = cost(steps, first_atoms, 1);
         for (unsigned sites = 2; sites <= PACKED_MAX_SITES; sites++) {
-            uint64_t bytes = cost(steps, some, sites);
+            uint64_t bytes = cost(steps, first_atoms, sites);
             best = bytes < least ? sites : best;
             least = bytes < least ? bytes : least;
         }
-        uint32_t used = some / best * best;
-        if (!add_section(plan, (pack_section){.sites = best, .molecules = some / best, .reach = INT64_MAX})) {
+        uint32_t used = first_atoms / best * best;
+        if (!add_section(plan, (pack_section){.sites = best, .molecules = first_atoms / best, .reach = INT64_MAX})) {
             return false;
         }
-        bool was_last = some == atoms;
+        bool was_last = first_atoms == atoms;
         steps += (size_t)used * PACKED_AXES;
         atoms -= used;
         if (was_last) {

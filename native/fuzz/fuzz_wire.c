@@ -21,7 +21,7 @@ enum { MAX_BODY = WIRE_MAX_ANSWER };
 typedef struct {
     uint64_t messages, mixed;
     enum wire_result last;
-} seen;
+} parsed;
 
 /* Parse the body, and touch every byte that the parsed value speaks of. */
 static uint64_t look_at(wire_parser *parser) {
@@ -55,31 +55,31 @@ static uint64_t look_at(wire_parser *parser) {
     return sum;
 }
 
-static seen parse(const uint8_t *data, size_t size, uint8_t how, size_t piece) {
+static parsed parse(const uint8_t *data, size_t size, uint8_t how, size_t piece) {
     wire_parser parser = {.from_client = (how & 1) != 0, .asks = true, .mac = {.on = (how & 0x80) != 0}};
-    seen found = {.last = WIRE_MORE};
+    parsed outcome = {.last = WIRE_MORE};
     size_t at = 0;
-    while (at < size && (found.last == WIRE_MORE || found.last == WIRE_MESSAGE)) {
+    while (at < size && (outcome.last == WIRE_MORE || outcome.last == WIRE_MESSAGE)) {
         size_t n = piece < size - at ? piece : size - at;
         size_t used;
-        found.last = wire_feed(&parser, data + at, n, &used);
-        if (found.last == WIRE_BEGUN && parser.size > WIRE_MAX_FRAME) {
+        outcome.last = wire_feed(&parser, data + at, n, &used);
+        if (outcome.last == WIRE_BEGUN && parser.size > WIRE_MAX_FRAME) {
             abort();
         }
-        if (found.last == WIRE_BEGUN) {
-            found.last = parser.verb == WIRE_FRAME && parser.size > MAX_FRAME ? WIRE_TOO_LONG : wire_begin(&parser);
+        if (outcome.last == WIRE_BEGUN) {
+            outcome.last = parser.verb == WIRE_FRAME && parser.size > MAX_FRAME ? WIRE_TOO_LONG : wire_begin(&parser);
         }
-        if (used == 0 || used > n || (found.last <= WIRE_MESSAGE && parser.size > MAX_BODY)) {
+        if (used == 0 || used > n || (outcome.last <= WIRE_MESSAGE && parser.size > MAX_BODY)) {
             abort(); /* no progress, or memory for what may not be */
         }
         at += used;
-        if (found.last == WIRE_MESSAGE) {
-            found.messages++;
-            found.mixed = (found.mixed ^ look_at(&parser) ^ (uint64_t)parser.verb << 32) * UINT64_C(0x100000001B3);
+        if (outcome.last == WIRE_MESSAGE) {
+            outcome.messages++;
+            outcome.mixed = (outcome.mixed ^ look_at(&parser) ^ (uint64_t)parser.verb << 32) * UINT64_C(0x100000001B3);
         }
     }
     wire_free(&parser);
-    return found;
+    return outcome;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -87,8 +87,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 1) {
         return 0;
     }
-    seen pieces = parse(data + 1, size - 1, data[0], (size_t)(data[0] >> 1 & 0x3f) + 1);
-    seen whole = parse(data + 1, size - 1, data[0], size);
+    parsed pieces = parse(data + 1, size - 1, data[0], (size_t)(data[0] >> 1 & 0x3f) + 1);
+    parsed whole = parse(data + 1, size - 1, data[0], size);
     if (pieces.messages != whole.messages || pieces.mixed != whole.mixed) {
         abort();
     }

@@ -25,7 +25,7 @@ typedef struct {
 } cursor;
 
 typedef struct {
-    fetched *of;
+    fetched *request;
     uint64_t from;
     uint32_t size;
 } part;
@@ -35,13 +35,13 @@ static size_t next_request(cursor *c, part parts[MOST_PARTS]) {
     size_t bytes = 0;
     size_t n = 0;
     while (c->at < c->n && n < MOST_PARTS && bytes < MOST_BYTES) {
-        fetched *of = &c->list[c->at];
-        uint64_t left = of->size - c->from;
+        fetched *request = &c->list[c->at];
+        uint64_t left = request->size - c->from;
         uint32_t size = (uint32_t)(left < MOST_BYTES - bytes ? left : MOST_BYTES - bytes);
-        parts[n++] = (part){of, c->from, size};
+        parts[n++] = (part){request, c->from, size};
         bytes += size;
         c->from += size;
-        if (c->from == of->size) {
+        if (c->from == request->size) {
             c->at++;
             c->from = 0;
         }
@@ -54,11 +54,11 @@ static int ask(wire_link *link, int64_t deadline, const segment_key *segments, c
     wire_extent extents[MOST_PARTS];
     size_t n = next_request(c, parts);
     for (size_t i = 0; i < n; i++) {
-        const fetched *of = parts[i].of;
-        extents[i] = (wire_extent){.segment = segments[of->segment].segment,
-                                   .offset = of->offset + parts[i].from,
+        const fetched *request = parts[i].request;
+        extents[i] = (wire_extent){.segment = segments[request->segment].segment,
+                                   .offset = request->offset + parts[i].from,
                                    .size = parts[i].size,
-                                   .kind = kinds[of->segment]};
+                                   .kind = kinds[request->segment]};
     }
     const wire_part body = {extents, n * sizeof *extents};
     return link_send_message(link, WIRE_TAKE, &body, 1, deadline);
@@ -74,17 +74,17 @@ static bool take(const wire_link *link, cursor *c) {
         return false;
     }
     for (size_t i = 0; i < n; i++) {
-        fetched *of = parts[i].of;
+        fetched *request = parts[i].request;
         uint32_t got = get32(body + 4 * i);
         uint32_t bytes = got == WIRE_GONE ? 0 : got;
         if (bytes > parts[i].size || bytes > link->n_bytes - at) {
             return false;
         }
         if (bytes > 0) {
-            memcpy(of->to + parts[i].from, body + at, bytes);
+            memcpy(request->to + parts[i].from, body + at, bytes);
         }
-        if (bytes < parts[i].size && of->error == 0) {
-            of->error = got == WIRE_GONE ? ENOENT : -1;
+        if (bytes < parts[i].size && request->error == 0) {
+            request->error = got == WIRE_GONE ? ENOENT : -1;
         }
         at += bytes;
     }

@@ -200,16 +200,16 @@ static int dial_remote(wire_link *link, int64_t deadline) {
     bool bracketed = link->address[0] == '[' && colon[-1] == ']';
     (void)snprintf(host, sizeof host, "%.*s", (int)(bracketed ? size - 2 : size), link->address + bracketed);
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-    struct addrinfo *found = NULL;
-    int error = getaddrinfo(host, colon + 1, &hints, &found);
+    struct addrinfo *addresses = NULL;
+    int error = getaddrinfo(host, colon + 1, &hints, &addresses);
     if (error != 0) {
         return unreachable(link, gai_strerror(error));
     }
     bool there = false;
-    for (const struct addrinfo *at = found; at != NULL && !there; at = at->ai_next) {
+    for (const struct addrinfo *at = addresses; at != NULL && !there; at = at->ai_next) {
         there = connect_to(link, at->ai_addr, at->ai_addrlen, deadline);
     }
-    freeaddrinfo(found);
+    freeaddrinfo(addresses);
     if (!there) {
         return unreachable(link, "no server listens there");
     }
@@ -253,24 +253,24 @@ static int introduce(wire_link *link, const uint8_t *key, size_t key_bytes, uint
 static int be_admitted(wire_link *link, const uint8_t *key, size_t key_bytes, int64_t deadline) {
     uint8_t nonces[2 * NONCE];
     uint8_t reply[REPLY];
-    uint8_t wanted[HMAC_BYTES];
+    uint8_t expected[HMAC_BYTES];
     int status = introduce(link, key, key_bytes, nonces, reply, deadline);
-    status = status == BODHI_OK ? prove(key, key_bytes, "server", nonces, wanted) : status;
+    status = status == BODHI_OK ? prove(key, key_bytes, "server", nonces, expected) : status;
     if (status != BODHI_OK) {
         return status;
     }
     if (get32(reply) != 0) {
         return bodhi_fail(BODHI_ERROR_UNSAFE, "%s: the server refuses the key", link->address);
     }
-    if (!mac_is_same(wanted, reply + 4, HMAC_BYTES)) {
+    if (!mac_is_same(expected, reply + 4, HMAC_BYTES)) {
         return bodhi_fail(BODHI_ERROR_UNSAFE, "%s: the server does not have the key itself", link->address);
     }
-    status = prove(key, key_bytes, "session", nonces, wanted);
+    status = prove(key, key_bytes, "session", nonces, expected);
     if (status == BODHI_OK) {
-        mac_begin(&link->out.mac, wanted, true);
-        mac_begin(&link->in.mac, wanted, false);
+        mac_begin(&link->out.mac, expected, true);
+        mac_begin(&link->in.mac, expected, false);
     }
-    explicit_bzero(wanted, sizeof wanted);
+    explicit_bzero(expected, sizeof expected);
     return status;
 }
 

@@ -33,7 +33,7 @@ struct grants {
     size_t most; /* places to ask for at once */
 };
 
-static grants *of(locator *l) {
+static grants *grants_of(locator *l) {
     return (grants *)(void *)l;
 }
 
@@ -44,7 +44,7 @@ static bool is_remote(const grants *g) {
 
 /* --- Asking ------------------------------------------------------------------------------------------------------ */
 
-static int settle(served_dataset *d, int status) {
+static int note_status(served_dataset *d, int status) {
     if (status < 0) {
         link_close(&d->link);
         d->turn = NULL;
@@ -57,7 +57,7 @@ static int ask(served_dataset *d, enum wire_verb verb, const wire_part *parts, i
     if (d->link.fd < 0) {
         return bodhi_fail(BODHI_ERROR_UNREACHABLE, "the connection is closed");
     }
-    return settle(d, link_ask(&d->link, verb, parts, n, now_ms() + d->timeout_ms));
+    return note_status(d, link_ask(&d->link, verb, parts, n, now_ms() + d->timeout_ms));
 }
 
 int served_ask(served_dataset *d, enum wire_verb verb, const wire_question *question, const char *name,
@@ -79,7 +79,7 @@ int served_open(served_dataset *d, const char *name, const void *generation, siz
     int status =
         link_open(&d->link, 0, no_token, name, generation, generation_bytes, "", &opened, now_ms() + d->timeout_ms);
     if (status != BODHI_OK) {
-        return settle(d, status);
+        return note_status(d, status);
     }
     memcpy(d->identity, opened.identity, sizeof d->identity);
     d->native = opened.native;
@@ -156,12 +156,12 @@ static void open_direct(grants *g) {
 
 /* End our turn at the server. That waits for nothing: a server that does not take so few bytes is lost. */
 static void end_turn(locator *l) {
-    served_dataset *d = of(l)->from;
-    if (d->turn != of(l)) {
+    served_dataset *d = grants_of(l)->from;
+    if (d->turn != grants_of(l)) {
         return;
     }
     if (d->link.fd >= 0) {
-        (void)settle(d, link_send_message(&d->link, WIRE_READ, NULL, 0, now_ms()));
+        (void)note_status(d, link_send_message(&d->link, WIRE_READ, NULL, 0, now_ms()));
     }
     d->turn = NULL;
 }
@@ -177,8 +177,8 @@ static void let_go(grants *g) {
 /* Be granted as many of `n` places as come with one answer: *count. */
 static int be_granted(grants *g, target *list, size_t n, size_t *count) {
     served_dataset *d = g->from;
-    size_t asked = n < g->most ? n : g->most;
-    int status = ask_places(d, list, asked);
+    size_t n_asked = n < g->most ? n : g->most;
+    int status = ask_places(d, list, n_asked);
     if (status < 0) {
         return status;
     }
@@ -188,11 +188,11 @@ static int be_granted(grants *g, target *list, size_t n, size_t *count) {
     d->turn = d->in_turns ? g : NULL;
     open_direct(g);
     *count = d->link.count;
-    if (*count == 0 || *count > asked || d->link.n_bytes != *count * WIRE_PLACE_BYTES ||
+    if (*count == 0 || *count > n_asked || d->link.n_bytes != *count * WIRE_PLACE_BYTES ||
         !take_places(g, list, *count)) {
-        return settle(d, bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: places that are none", d->link.address));
+        return note_status(d, bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: places that are none", d->link.address));
     }
-    g->most = *count < asked ? *count * 2 : WIRE_MAX_NUMBERS;
+    g->most = *count < n_asked ? *count * 2 : WIRE_MAX_NUMBERS;
     g->most = g->most < FEWEST ? FEWEST : g->most > WIRE_MAX_NUMBERS ? WIRE_MAX_NUMBERS : g->most;
     return BODHI_OK;
 }
@@ -212,9 +212,9 @@ static int locate_next(grants *g, target *list, size_t n, size_t *count) {
 }
 
 static int locate(locator *l, target *list, size_t n, size_t *count) {
-    served_dataset *d = of(l)->from;
+    served_dataset *d = grants_of(l)->from;
     pthread_mutex_lock(&d->talking);
-    int status = locate_next(of(l), list, n, count);
+    int status = locate_next(grants_of(l), list, n, count);
     pthread_mutex_unlock(&d->talking);
     return status;
 }
@@ -222,14 +222,14 @@ static int locate(locator *l, target *list, size_t n, size_t *count) {
 /* --- Bringing bytes --- */
 
 static void fetch(locator *l, fetched *list, size_t n) {
-    const grants *g = of(l);
+    const grants *g = grants_of(l);
     served_dataset *d = g->from;
     pthread_mutex_lock(&d->talking);
     for (size_t i = 0; d->link.fd < 0 && i < n; i++) {
         list[i].error = ENOTCONN;
     }
     if (d->link.fd >= 0) {
-        (void)settle(d, extents_fetch(&d->link, d->timeout_ms, g->keys, g->kinds, list, n));
+        (void)note_status(d, extents_fetch(&d->link, d->timeout_ms, g->keys, g->kinds, list, n));
     }
     pthread_mutex_unlock(&d->talking);
 }
@@ -237,7 +237,7 @@ static void fetch(locator *l, fetched *list, size_t n) {
 /* --- The rest of a locator --------------------------------------------------------------------------------------- */
 
 static int pin(locator *l, uint32_t ordinal, bool direct) {
-    const grants *g = of(l);
+    const grants *g = grants_of(l);
     return direct && g->direct[ordinal] >= 0 ? g->direct[ordinal] : g->descriptors[ordinal];
 }
 
@@ -253,7 +253,7 @@ static void pass_over(locator *l, target *w) {
 }
 
 static void close_grants(locator *l) {
-    grants *g = of(l);
+    grants *g = grants_of(l);
     pthread_mutex_lock(&g->from->talking);
     let_go(g);
     pthread_mutex_unlock(&g->from->talking);

@@ -35,8 +35,8 @@ static uint64_t block_at(uint64_t frames, uint64_t n_tombstones, uint64_t block)
            before * FRAME_BYTES + block * sizeof(uint32_t);
 }
 
-uint64_t sealed_bytes(const findings *found) {
-    return block_at(found->n_places, found->n_tombstones, count_blocks(found->n_places));
+uint64_t sealed_bytes(const findings *content) {
+    return block_at(content->n_places, content->n_tombstones, count_blocks(content->n_places));
 }
 
 /* The checksum of what is read when a table is opened. */
@@ -49,15 +49,15 @@ static uint32_t checksum(const table_facts *f, const table_block *blocks, const 
 /* --- Writing ----------------------------------------------------------------------------------------------------- */
 
 /* Sort, and keep the later of those that are there twice: it was written because the earlier had been lost. */
-static void arrange(findings *found) {
-    place *places = found->places;
+static void arrange(findings *content) {
+    place *places = content->places;
     size_t kept = 0;
-    places_sort(places, found->n_places);
-    for (size_t i = 0; i < found->n_places; i++) {
+    places_sort(places, content->n_places);
+    for (size_t i = 0; i < content->n_places; i++) {
         kept -= kept > 0 && places[kept - 1].number == places[i].number;
         places[kept++] = places[i];
     }
-    found->n_places = kept;
+    content->n_places = kept;
 }
 
 static table_block put_block(const place *places, size_t n, unsigned char *out) {
@@ -75,41 +75,41 @@ static table_block put_block(const place *places, size_t n, unsigned char *out) 
 }
 
 /* False: a block has numbers too far apart. */
-static bool lay_out(unsigned char *out, const segment *s, const findings *found, table_facts *facts) {
+static bool lay_out(unsigned char *out, const segment *s, const findings *content, table_facts *facts) {
     table_block *blocks = (table_block *)(void *)(out + TABLE_HEAD_BYTES);
     for (size_t i = 0; i < count_blocks(facts->frames); i++) {
-        const place *places = found->places + i * BLOCK_FRAMES;
+        const place *places = content->places + i * BLOCK_FRAMES;
         size_t n = count_places(facts->frames, i);
         if (places[n - 1].number - places[0].number > UINT32_MAX) {
             return false;
         }
         blocks[i] = put_block(places, n, out + block_at(facts->frames, facts->n_tombstones, i));
     }
-    if (found->n_tombstones > 0) {
-        memcpy(blocks + count_blocks(facts->frames), found->tombstones, found->n_tombstones * sizeof(tombstone));
+    if (content->n_tombstones > 0) {
+        memcpy(blocks + count_blocks(facts->frames), content->tombstones, content->n_tombstones * sizeof(tombstone));
     }
-    facts->crc = checksum(facts, blocks, found->tombstones);
+    facts->crc = checksum(facts, blocks, content->tombstones);
     write_file_header(out, MAGIC_TABLE, &s->key, s->kind);
     memcpy(out + SEGMENT_HEADER_BYTES, facts, sizeof *facts);
     return true;
 }
 
-bool sealed_write(int directory, const segment *s, findings *found) {
+bool sealed_write(int directory, const segment *s, findings *content) {
     char name[SEGMENT_NAME];
-    arrange(found);
-    size_t size = (size_t)sealed_bytes(found);
-    unsigned char *out = found->n_places == 0 ? NULL : malloc(size);
+    arrange(content);
+    size_t size = (size_t)sealed_bytes(content);
+    unsigned char *out = content->n_places == 0 ? NULL : malloc(size);
     if (out == NULL) {
         return false;
     }
     table_facts facts = {.covered = s->covered,
                          .index_at = s->index_at,
                          .index_inode = s->index_inode,
-                         .frames = found->n_places,
-                         .high = found->places[found->n_places - 1].number,
-                         .n_tombstones = found->n_tombstones};
+                         .frames = content->n_places,
+                         .high = content->places[content->n_places - 1].number,
+                         .n_tombstones = content->n_tombstones};
     sealed_name(s, name);
-    bool written = lay_out(out, s, found, &facts) && io_write_file(directory, name, out, size, FILE_UNSYNCED);
+    bool written = lay_out(out, s, content, &facts) && io_write_file(directory, name, out, size, FILE_UNSYNCED);
     free(out);
     return written;
 }
@@ -136,28 +136,28 @@ static bool do_fit(const table_facts *f, uint64_t bytes, uint64_t size) {
            bytes == block_at(f->frames, f->n_tombstones, count_blocks(f->frames));
 }
 
-static bool load_blocks(sealed *t, int fd, const segment *s, uint64_t size, findings *found) {
+static bool load_blocks(sealed *t, int fd, const segment *s, uint64_t size, findings *content) {
     struct stat status;
     table_facts *f = &t->facts;
-    size_t n = found->n_tombstones;
+    size_t n = content->n_tombstones;
     if (bodhi_io.fstat(fd, &status) != 0 || !read_facts(fd, s, f) || !do_fit(f, (uint64_t)status.st_size, size)) {
         return false;
     }
     t->n_blocks = (size_t)count_blocks(f->frames);
     size_t bytes = t->n_blocks * sizeof *t->blocks;
-    size_t dead = (size_t)f->n_tombstones * sizeof *found->tombstones;
+    size_t dead = (size_t)f->n_tombstones * sizeof *content->tombstones;
     t->blocks = malloc(bytes);
-    if (t->blocks == NULL || !ARRAY_GROW(found->tombstones, found->tombstone_capacity, n + f->n_tombstones + 1) ||
+    if (t->blocks == NULL || !ARRAY_GROW(content->tombstones, content->tombstone_capacity, n + f->n_tombstones + 1) ||
         !read_all(fd, t->blocks, bytes, TABLE_HEAD_BYTES) ||
-        !read_all(fd, found->tombstones + n, dead, TABLE_HEAD_BYTES + bytes) ||
-        (checksum(f, t->blocks, found->tombstones + n) != f->crc && !bodhi_bypass_checksums)) {
+        !read_all(fd, content->tombstones + n, dead, TABLE_HEAD_BYTES + bytes) ||
+        (checksum(f, t->blocks, content->tombstones + n) != f->crc && !bodhi_bypass_checksums)) {
         return false;
     }
-    found->n_tombstones += f->n_tombstones;
+    content->n_tombstones += f->n_tombstones;
     return true;
 }
 
-sealed *sealed_open(int directory, const segment *s, uint32_t ordinal, uint64_t size, findings *found) {
+sealed *sealed_open(int directory, const segment *s, uint32_t ordinal, uint64_t size, findings *content) {
     sealed *t = calloc(1, sizeof *t);
     if (t == NULL) {
         return NULL;
@@ -166,7 +166,7 @@ sealed *sealed_open(int directory, const segment *s, uint32_t ordinal, uint64_t 
     t->any_torn = &t->torn;
     sealed_name(s, t->name);
     int fd = io_open(directory, t->name, O_RDONLY);
-    if (fd < 0 || !load_blocks(t, fd, s, size, found)) {
+    if (fd < 0 || !load_blocks(t, fd, s, size, content)) {
         sealed_close(t);
         t = NULL;
     }
@@ -228,12 +228,12 @@ bool sealed_kill(sealed *t, uint64_t number) {
 /* Read a block, or (`numbers`) its numbers alone. The file is opened if *fd is -1. */
 static bool read_block(const sealed *t, int directory, int *fd, size_t block, bool numbers, uint32_t *out) {
     size_t n = count_places(t->facts.frames, block);
-    size_t told = (n + 1) * sizeof *out;
+    size_t head_bytes = (n + 1) * sizeof *out;
     *fd = *fd < 0 ? io_open(directory, t->name, O_RDONLY) : *fd;
     return *fd >= 0 &&
-           read_all(*fd, out, numbers ? told : block_bytes(n),
+           read_all(*fd, out, numbers ? head_bytes : block_bytes(n),
                     block_at(t->facts.frames, t->facts.n_tombstones, block)) &&
-           (bodhi_bypass_checksums || (bodhi_crc32c(0, out, told) == t->blocks[block].crc &&
+           (bodhi_bypass_checksums || (bodhi_crc32c(0, out, head_bytes) == t->blocks[block].crc &&
                                        (numbers || bodhi_crc32c(0, out + n + 1, n * sizeof(table_entry)) == out[n])));
 }
 

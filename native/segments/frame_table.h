@@ -68,15 +68,15 @@ struct sealed {
 void sealed_name(const segment *s, char name[SEGMENT_NAME]);
 
 /* How large a table of what was found is. */
-uint64_t sealed_bytes(const findings *found);
+uint64_t sealed_bytes(const findings *content);
 
 /* Write the table of a segment as far as its index was read. Its places are sorted here; of frames that are there twice
  * the later is kept. False: it was not written, as are none of frames that are 2^32 apart within a block. */
-bool sealed_write(int directory, const segment *s, findings *found);
+bool sealed_write(int directory, const segment *s, findings *content);
 
-/* Open the table of a segment of `size` bytes; its tombstones go to `found`. NULL: there is none that can be used, or
+/* Open the table of a segment of `size` bytes; its tombstones go to `content`. NULL: there is none that can be used, or
  * memory is out. */
-sealed *sealed_open(int directory, const segment *s, uint32_t ordinal, uint64_t size, findings *found);
+sealed *sealed_open(int directory, const segment *s, uint32_t ordinal, uint64_t size, findings *content);
 void sealed_close(sealed *t);
 
 /* Delete the table of a segment of `size` bytes that tells of more: a power cut has lost what it tells of, and other

@@ -24,7 +24,7 @@ enum {
 };
 
 /* Have `size` bytes at `at` in memory; NULL and errno (0: the segment ends before). */
-static const unsigned char *look(window *w, uint64_t at, uint64_t size) {
+static const unsigned char *view(window *w, uint64_t at, uint64_t size) {
     if (at > w->limit || size > w->limit - at) {
         errno = 0;
         return NULL;
@@ -51,7 +51,7 @@ static const unsigned char *look(window *w, uint64_t at, uint64_t size) {
 static enum parsed look_at_record(window *w, const segment_key *key, uint64_t at, record_header *header) {
     size_t needed = RECORD_HEADER_BYTES;
     for (;;) {
-        const unsigned char *data = look(w, at, needed);
+        const unsigned char *data = view(w, at, needed);
         if (data == NULL) {
             return PARSED_SHORT;
         }
@@ -65,7 +65,7 @@ static enum parsed look_at_record(window *w, const segment_key *key, uint64_t at
 
 /* Whether the payload of the record at `at` is there and right. Sets errno as look() does. */
 static bool payload_is_right(window *w, uint64_t at, const record_header *header) {
-    const unsigned char *record = look(w, at, header->length);
+    const unsigned char *record = view(w, at, header->length);
     return record != NULL && check_payload(record, header);
 }
 

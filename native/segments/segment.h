@@ -53,7 +53,7 @@ typedef struct findings {
     unsigned version; /* unknown version met, or 0 */
 } findings;
 
-void findings_free(findings *found);
+void findings_free(findings *content);
 
 /* Called for every valid record, in order. False ends the scan. */
 typedef bool scan_visitor(void *context, const record_header *header);
@@ -80,7 +80,7 @@ enum { LOAD_WRITING = 1, LOAD_UNSEALED = 2 };
 
 /* Load what the table does not know yet, what was sealed first, as s->sealed. Returns an errno; ENOENT also sets
  * s->gone. */
-int segment_load(int directory, segment *s, uint32_t ordinal, unsigned how, findings *found);
+int segment_load(int directory, segment *s, uint32_t ordinal, unsigned how, findings *content);
 
 /* Rebuild the index and cut what follows the last valid record. Needs the writer's lock on `fd`. Returns an errno. */
 int segment_recover(int directory, segment *s, int fd);

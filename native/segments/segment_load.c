@@ -58,26 +58,26 @@ bool segment_from_name(segment *s, const char *name, uint64_t dataset, uint64_t 
 
 /* --- Findings ---------------------------------------------------------------------------------------------------- */
 
-void findings_free(findings *found) {
-    free(found->places);
-    free(found->tombstones);
-    memset(found, 0, sizeof *found);
+void findings_free(findings *content) {
+    free(content->places);
+    free(content->tombstones);
+    memset(content, 0, sizeof *content);
 }
 
 /* Room for exactly `n` more frames, so that loading an index takes little more memory than what it says. */
-static bool expect_frames(findings *found, size_t n) {
+static bool expect_frames(findings *content, size_t n) {
     n = n < ENTRIES_EXPECTED ? n : ENTRIES_EXPECTED;
-    return ARRAY_FIT(found->places, found->place_capacity, found->n_places + n);
+    return ARRAY_FIT(content->places, content->place_capacity, content->n_places + n);
 }
 
-static bool found_frame(findings *found, uint32_t ordinal, const index_entry *entry) {
+static bool add_frame(findings *content, uint32_t ordinal, const index_entry *entry) {
     if (entry->fields >> 4 > ENCODING_PACKED) {
         return true; /* of an encoding that this version cannot read: as good as absent */
     }
-    if (!ARRAY_GROW(found->places, found->place_capacity, found->n_places + 1)) {
+    if (!ARRAY_GROW(content->places, content->place_capacity, content->n_places + 1)) {
         return false;
     }
-    found->places[found->n_places++] = (place){
+    content->places[content->n_places++] = (place){
         .number = entry->number,
         .offset = (uint32_t)(entry->offset / UNIT),
         .length = (uint32_t)(entry->length / UNIT),
@@ -88,11 +88,11 @@ static bool found_frame(findings *found, uint32_t ordinal, const index_entry *en
     return true;
 }
 
-static bool found_tombstone(findings *found, const index_entry *entry) {
-    if (!ARRAY_GROW(found->tombstones, found->tombstone_capacity, found->n_tombstones + 1)) {
+static bool add_tombstone(findings *content, const index_entry *entry) {
+    if (!ARRAY_GROW(content->tombstones, content->tombstone_capacity, content->n_tombstones + 1)) {
         return false;
     }
-    found->tombstones[found->n_tombstones++] =
+    content->tombstones[content->n_tombstones++] =
         (tombstone){.segment = entry->length, .offset = entry->offset, .number = entry->number};
     return true;
 }
@@ -105,7 +105,7 @@ typedef struct {
     uint32_t ordinal;
     int fd;
     uint64_t size;
-    findings *found;
+    findings *content;
     bool unsealed;     /* by the index alone */
     bool after_damage; /* entries before the next one are damaged, so that only its offset says where its record is */
     bool no_memory;
@@ -115,14 +115,14 @@ static bool visit_loaded(void *context, const record_header *header) {
     load *l = context;
     index_entry entry = entry_of(header);
     bool added =
-        entry.type == ENTRY_FRAME ? found_frame(l->found, l->ordinal, &entry) : found_tombstone(l->found, &entry);
+        entry.type == ENTRY_FRAME ? add_frame(l->content, l->ordinal, &entry) : add_tombstone(l->content, &entry);
     l->no_memory = l->no_memory || !added;
     return added;
 }
 
 static scan_result load_by_scan(load *l, uint64_t from, uint64_t to) {
     scan_result result = scan_segment(l->fd, &l->s->key, from, to, visit_loaded, l);
-    l->found->scanned += to - from;
+    l->content->scanned += to - from;
     l->s->frozen = l->s->frozen || result.newer;
     return result;
 }
@@ -135,7 +135,7 @@ static bool take_entry(load *l, const index_entry *entry) {
             return false; /* it has no offset: a scan will find the record itself */
         }
         s->index_covered += TOMBSTONE_BYTES;
-        return s->index_covered <= s->covered || (l->no_memory = !found_tombstone(l->found, entry), !l->no_memory);
+        return s->index_covered <= s->covered || (l->no_memory = !add_tombstone(l->content, entry), !l->no_memory);
     }
     uint64_t end = entry->offset + entry->length;
     if (end > l->size || entry->offset < s->index_covered || end > (uint64_t)UINT32_MAX * UNIT) {
@@ -148,7 +148,7 @@ static bool take_entry(load *l, const index_entry *entry) {
     }
     s->index_covered = end;
     if (end > s->covered && entry->type == ENTRY_FRAME) {
-        l->no_memory = !found_frame(l->found, l->ordinal, entry);
+        l->no_memory = !add_frame(l->content, l->ordinal, entry);
     }
     return !l->no_memory;
 }
@@ -182,9 +182,9 @@ static bool read_entries(load *l, int index, uint64_t end) {
     bool whole = true;
     uint64_t at = l->s->index_at;
     while (at < end && !l->no_memory) {
-        uint64_t wanted =
+        uint64_t next_bytes =
             end - at < (uint64_t)ENTRIES_AT_ONCE * ENTRY_BYTES ? end - at : (uint64_t)ENTRIES_AT_ONCE * ENTRY_BYTES;
-        ssize_t got = io_read(index, buffer, (size_t)wanted, at, READ_ANY);
+        ssize_t got = io_read(index, buffer, (size_t)next_bytes, at, READ_ANY);
         if (got < ENTRY_BYTES) {
             whole = whole && got >= 0;
             break;
@@ -227,7 +227,7 @@ static bool load_by_index(load *l, int directory) {
     uint64_t size = usable ? (uint64_t)status.st_size : 0;
     uint64_t end = size < most ? size : most;
     uint64_t left = end > s->index_at ? end - s->index_at : 0;
-    l->no_memory = left > 0 && !expect_frames(l->found, left / ENTRY_BYTES);
+    l->no_memory = left > 0 && !expect_frames(l->content, left / ENTRY_BYTES);
     usable = usable && !l->no_memory && read_entries(l, index, end) && size <= most;
     io_drop(index);
     return usable;
@@ -244,16 +244,16 @@ static void check_header(load *l) {
         s->refused = parsed == PARSED_VERSION || parsed == PARSED_FOREIGN;
         s->damaged_header = parsed == PARSED_DAMAGED;
         s->checked = true;
-        l->found->version = parsed == PARSED_VERSION ? version : l->found->version;
+        l->content->version = parsed == PARSED_VERSION ? version : l->content->version;
     }
 }
 
 /* Take what was sealed, so that the index need not be read but from where that ends. */
 static void load_sealed(load *l, int directory) {
     segment *s = l->s;
-    sealed *t = sealed_open(directory, s, l->ordinal, l->size, l->found);
+    sealed *t = sealed_open(directory, s, l->ordinal, l->size, l->content);
     if (t == NULL || t->facts.crc == s->torn) {
-        l->found->n_tombstones = 0;
+        l->content->n_tombstones = 0;
         sealed_close(t);
         return;
     }
@@ -295,13 +295,13 @@ static void load_open(load *l, int directory, bool writing) {
     }
 }
 
-int segment_load(int directory, segment *s, uint32_t ordinal, unsigned how, findings *found) {
+int segment_load(int directory, segment *s, uint32_t ordinal, unsigned how, findings *content) {
     int fd = io_open(directory, s->name, O_RDONLY);
     if (fd < 0) {
         s->gone = s->gone || errno == ENOENT;
         return errno;
     }
-    load l = {.s = s, .ordinal = ordinal, .fd = fd, .found = found, .unsealed = (how & LOAD_UNSEALED) != 0};
+    load l = {.s = s, .ordinal = ordinal, .fd = fd, .content = content, .unsealed = (how & LOAD_UNSEALED) != 0};
     struct stat status;
     int error = bodhi_io.fstat(fd, &status) == 0 ? 0 : errno;
     if (error == 0) {

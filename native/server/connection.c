@@ -281,13 +281,13 @@ static connection *find_slot(bodhi_server *server, unsigned rights, const caller
 }
 
 void connection_refuse(bodhi_server *server, int fd, const uint8_t *session, int status, const char *text) {
-    connection told = {.fd = fd};
+    connection refused = {.fd = fd};
     if (session != NULL) {
-        mac_begin(&told.out.mac, session, false);
+        mac_begin(&refused.out.mac, session, false);
     }
-    (void)output_error(&told, status, text);
-    (void)connection_send(&told);
-    wire_empty(&told.out);
+    (void)output_error(&refused, status, text);
+    (void)connection_send(&refused);
+    wire_empty(&refused.out);
     io_drop(fd);
     server->counters[COUNT_REFUSED]++;
 }

@@ -82,18 +82,19 @@ typedef struct {
 } admitted;
 
 static void take_admitted(bodhi_server *server) {
-    admitted one;
-    while (read(server->admitted[0], &one, sizeof one) == (ssize_t)sizeof one) {
-        caller from = caller_at(one.fd);
-        link_keep_alive(one.fd);
-        connection_add(server, one.fd, RIGHT_PUSH | RIGHT_READ, &from, one.session);
+    admitted client;
+    while (read(server->admitted[0], &client, sizeof client) == (ssize_t)sizeof client) {
+        caller from = caller_at(client.fd);
+        link_keep_alive(client.fd);
+        connection_add(server, client.fd, RIGHT_PUSH | RIGHT_READ, &from, client.session);
     }
 }
 
 int bodhi_server_admit(bodhi_server *server, int fd, const uint8_t *session) {
-    admitted one = {.fd = fd};
-    memcpy(one.session, session, MAC_KEY);
-    if (write(server->admitted[1], &one, sizeof one) == (ssize_t)sizeof one) { /* so few bytes go whole or not */
+    admitted client = {.fd = fd};
+    memcpy(client.session, session, MAC_KEY);
+    if (write(server->admitted[1], &client, sizeof client) ==
+        (ssize_t)sizeof client) { /* so few bytes go whole or not */
         return BODHI_OK;
     }
     io_drop(fd);
@@ -286,9 +287,9 @@ static void close_connections(bodhi_server *server) {
 }
 
 static void close_descriptors(bodhi_server *server) {
-    admitted one;
-    while (server->admitted[0] >= 0 && read(server->admitted[0], &one, sizeof one) == (ssize_t)sizeof one) {
-        io_drop(one.fd);
+    admitted client;
+    while (server->admitted[0] >= 0 && read(server->admitted[0], &client, sizeof client) == (ssize_t)sizeof client) {
+        io_drop(client.fd);
     }
     close_pipe(server->wake);
     close_pipe(server->admitted);

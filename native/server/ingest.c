@@ -29,7 +29,7 @@ struct ingest {
     atomic_size_t *backlog;
 
     pthread_mutex_t mutex; /* over these */
-    pthread_cond_t given;
+    pthread_cond_t has_tasks;
     queue todo, done;
     bool ending;
 
@@ -125,7 +125,7 @@ static void close_writer(ingest *in) {
 }
 
 /* The acknowledgement of one frame. `synced` is the segment that was synced last. */
-static int settle(ingest *in, const task *t, int flushed, bool durable, uint32_t *synced) {
+static int check_task(ingest *in, const task *t, int flushed, bool durable, uint32_t *synced) {
     bodhi_place at = {0};
     uint32_t ordinal = t->segment;
     if (flushed < 0 && flushed != BODHI_ERROR_FULL) {
@@ -157,7 +157,7 @@ static void settle_acks(ingest *in, task *batch, int flushed, bool durable) {
     uint32_t synced = UINT32_MAX;
     for (task *t = batch; t != NULL; t = t->next) {
         if (t->status > 0 || (t->status == BODHI_OK && flushed != BODHI_OK)) {
-            t->status = settle(in, t, flushed, durable, &synced);
+            t->status = check_task(in, t, flushed, durable, &synced);
         }
     }
 }
@@ -227,7 +227,7 @@ static void run_task(ingest *in, task *t) {
 static task *take_task(ingest *in) {
     pthread_mutex_lock(&in->mutex);
     while (in->todo.first == NULL && !in->ending) {
-        pthread_cond_wait(&in->given, &in->mutex);
+        pthread_cond_wait(&in->has_tasks, &in->mutex);
     }
     task *t = in->todo.first;
     if (t != NULL) {
@@ -257,7 +257,7 @@ ingest *ingest_start(bodhi_dataset *dataset, int wake, atomic_size_t *backlog) {
     in->wake = wake;
     in->backlog = backlog;
     pthread_mutex_init(&in->mutex, NULL);
-    pthread_cond_init(&in->given, NULL);
+    pthread_cond_init(&in->has_tasks, NULL);
     if (!thread_start(&in->thread, work, in)) {
         in->ending = true;
         ingest_free(in);
@@ -280,7 +280,7 @@ void ingest_submit(ingest *in, task *t) {
     (void)atomic_fetch_add(in->backlog, weight_of(t));
     pthread_mutex_lock(&in->mutex);
     put(&in->todo, t);
-    pthread_cond_signal(&in->given);
+    pthread_cond_signal(&in->has_tasks);
     pthread_mutex_unlock(&in->mutex);
 }
 
@@ -317,7 +317,7 @@ void ingest_finish(ingest *in) {
     pthread_mutex_lock(&in->mutex);
     bool finished = in->ending;
     in->ending = true;
-    pthread_cond_signal(&in->given);
+    pthread_cond_signal(&in->has_tasks);
     pthread_mutex_unlock(&in->mutex);
     if (!finished) {
         (void)pthread_join(in->thread, NULL);
@@ -332,7 +332,7 @@ void ingest_free(ingest *in) {
     free_all(in->todo.first);
     free_all(in->batch.first);
     free_all(in->done.first);
-    pthread_cond_destroy(&in->given);
+    pthread_cond_destroy(&in->has_tasks);
     pthread_mutex_destroy(&in->mutex);
     free(in);
 }

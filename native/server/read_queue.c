@@ -75,16 +75,16 @@ static bool are_neighbours(const extent *a, size_t n_a, const extent *b, size_t 
 
 /* Note what a connection wants and where that lies, as much as one turn may take. */
 static bool note_wanted(connection *c, const int64_t *numbers, size_t n) {
-    c->wanted = malloc(n * sizeof *c->wanted);
+    c->queued = malloc(n * sizeof *c->queued);
     c->extents = malloc(n * sizeof *c->extents);
-    if (c->wanted == NULL || c->extents == NULL) {
+    if (c->queued == NULL || c->extents == NULL) {
         return false;
     }
-    memcpy(c->wanted, numbers, n * sizeof *c->wanted);
-    c->n_wanted = 0;
+    memcpy(c->queued, numbers, n * sizeof *c->queued);
+    c->n_queued = 0;
     c->n_extents = 0;
-    for (int64_t bytes = 0; c->n_wanted < n; c->n_wanted++) {
-        size_t i = c->n_wanted;
+    for (int64_t bytes = 0; c->n_queued < n; c->n_queued++) {
+        size_t i = c->n_queued;
         bodhi_place at = {0};
         if (bodhi_dataset_locate(c->dataset->dataset, &numbers[i], 1, &at) == BODHI_OK && at.found != 0) {
             bytes += at.length;
@@ -96,19 +96,19 @@ static bool note_wanted(connection *c, const int64_t *numbers, size_t n) {
     }
     c->n_extents = join(c->extents, c->n_extents);
     /* It may wait long: what is not needed is given back. */
-    int64_t *wanted = realloc(c->wanted, (c->n_wanted + 1) * sizeof *wanted);
+    int64_t *queued = realloc(c->queued, (c->n_queued + 1) * sizeof *queued);
     extent *extents = realloc(c->extents, (c->n_extents + 1) * sizeof *extents);
-    c->wanted = wanted != NULL ? wanted : c->wanted;
+    c->queued = queued != NULL ? queued : c->queued;
     c->extents = extents != NULL ? extents : c->extents;
     return true;
 }
 
 static void forget_wanted(connection *c) {
-    free(c->wanted);
+    free(c->queued);
     free(c->extents);
-    c->wanted = NULL;
+    c->queued = NULL;
     c->extents = NULL;
-    c->n_wanted = c->n_extents = 0;
+    c->n_queued = c->n_extents = 0;
 }
 
 /* --- Turns ------------------------------------------------------------------------------------------------------- */
@@ -201,8 +201,8 @@ static connection *choose_next(bodhi_server *server) {
 static void send_granted(bodhi_server *server) {
     for (int i = 0; i < server->n_slots; i++) {
         connection *c = &server->connections[i];
-        if (c->fd >= 0 && c->turn == TURN_GRANTED && c->wanted != NULL) {
-            c->ending = !send_places(server, c, c->wanted, c->n_wanted);
+        if (c->fd >= 0 && c->turn == TURN_GRANTED && c->queued != NULL) {
+            c->ending = !send_places(server, c, c->queued, c->n_queued);
             forget_wanted(c);
         }
     }

@@ -64,8 +64,8 @@ typedef struct {
     uint8_t token[WIRE_TOKEN];
 
     enum turn turn;
-    int64_t *wanted; /* frames of a READ that waits for its turn */
-    size_t n_wanted;
+    int64_t *queued; /* frames of a READ that waits for its turn */
+    size_t n_queued;
     extent *extents; /* of these frames, in the order of the segments */
     size_t n_extents;
 } connection;

@@ -73,7 +73,7 @@ static int claim_vacant(bodhi_dataset *dataset, const char *identity, bool alone
 }
 
 /* Whether a dataset of the name, of any generation, has an origin: 1 and its directory, 0, or -1 and errno. */
-static int find_staged(const bodhi_store *store, const char *name, char found[DIRECTORY_NAME]) {
+static int find_staged(const bodhi_store *store, const char *name, char staged_directory[DIRECTORY_NAME]) {
     uint64_t hash = hash_bytes(name, strlen(name));
     DIR *entries = io_list(store->fd, ".");
     const char *directory;
@@ -83,7 +83,7 @@ static int find_staged(const bodhi_store *store, const char *name, char found[DI
         struct stat status;
         (void)snprintf(path, sizeof path, "%s/%s", directory, origin_file);
         staged = io_status(store->fd, path, &status) ? 1 : errno == ENOENT ? 0 : -1;
-        memcpy(found, directory, DIRECTORY_NAME);
+        memcpy(staged_directory, directory, DIRECTORY_NAME);
     }
     int error = errno;
     if (entries != NULL) {
@@ -94,14 +94,14 @@ static int find_staged(const bodhi_store *store, const char *name, char found[DI
 }
 
 int store_refuse_staged(const bodhi_store *store, const char *name) {
-    char found[DIRECTORY_NAME];
-    int staged = find_staged(store, name, found);
+    char staged_directory[DIRECTORY_NAME];
+    int staged = find_staged(store, name, staged_directory);
     return staged == 0  ? BODHI_OK
            : staged < 0 ? bodhi_fail_system(errno, "looking for a trajectory of the name", name)
                         : bodhi_fail(BODHI_ERROR_CONFLICT,
                                      "dataset %s is of a trajectory (%s/%s): push under another name, or 'himach cache "
                                      "evict' it first",
-                                     name, store->path, found);
+                                     name, store->path, staged_directory);
 }
 
 int store_lock(const bodhi_store *store) {

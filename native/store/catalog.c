@@ -81,9 +81,9 @@ static bool apply_tombstones(bodhi_dataset *dataset, unsigned kind, const tombst
     }
     size_t still = 0;
     for (size_t i = 0; i < waiting + n; i++) {
-        tombstone one = dataset->tombstones[kind][i];
-        if (!apply_tombstone(dataset, kind, &one)) {
-            dataset->tombstones[kind][still++] = one;
+        tombstone next = dataset->tombstones[kind][i];
+        if (!apply_tombstone(dataset, kind, &next)) {
+            dataset->tombstones[kind][still++] = next;
         }
     }
     dataset->n_tombstones[kind] = still;
@@ -103,18 +103,18 @@ void dataset_forget(bodhi_dataset *dataset, uint32_t ordinal) {
 int dataset_load(bodhi_dataset *dataset, uint32_t ordinal, bool writing) {
     segment *s = dataset->segments[ordinal];
     segment before = *s;
-    findings found = {0};
-    int error = segment_load(dataset->fd, s, ordinal, writing ? LOAD_WRITING : 0, &found);
+    findings content = {0};
+    int error = segment_load(dataset->fd, s, ordinal, writing ? LOAD_WRITING : 0, &content);
     const sealed *opened = s->sealed != before.sealed ? s->sealed : NULL;
-    if (error == 0 && table_add(&dataset->tables[s->kind], found.places, found.n_places)) {
-        s->live += found.n_places + (opened == NULL ? 0 : opened->facts.frames);
+    if (error == 0 && table_add(&dataset->tables[s->kind], content.places, content.n_places)) {
+        s->live += content.n_places + (opened == NULL ? 0 : opened->facts.frames);
         if (opened != NULL) {
             dataset_add_sealed(dataset, ordinal);
         }
-        dataset->scanned += found.scanned;
-        dataset->refused_version = found.version != 0 ? found.version : dataset->refused_version;
-        (void)apply_tombstones(dataset, s->kind, found.tombstones,
-                               found.n_tombstones); /* else dropped frames stay a while */
+        dataset->scanned += content.scanned;
+        dataset->refused_version = content.version != 0 ? content.version : dataset->refused_version;
+        (void)apply_tombstones(dataset, s->kind, content.tombstones,
+                               content.n_tombstones); /* else dropped frames stay a while */
     } else {
         bool gone = s->gone;
         if (opened != NULL) {
@@ -124,7 +124,7 @@ int dataset_load(bodhi_dataset *dataset, uint32_t ordinal, bool writing) {
         s->gone = gone;
         error = error == 0 ? ENOMEM : error;
     }
-    findings_free(&found);
+    findings_free(&content);
     return error;
 }
 

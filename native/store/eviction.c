@@ -22,16 +22,16 @@ static const char atoms_file[] = "x-atoms";
 /* --- Looking ----------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    bodhi_stored_segment *found;
+    bodhi_stored_segment *segments;
     size_t n, capacity;
     int64_t used;
 } listing;
 
 static bool list_file(listing *list, const segment *s, int64_t bytes) {
-    if (!ARRAY_GROW(list->found, list->capacity, list->n + 1)) {
+    if (!ARRAY_GROW(list->segments, list->capacity, list->n + 1)) {
         return false;
     }
-    list->found[list->n++] = (bodhi_stored_segment){.id = s->key.segment, .kind = s->kind, .bytes = bytes};
+    list->segments[list->n++] = (bodhi_stored_segment){.id = s->key.segment, .kind = s->kind, .bytes = bytes};
     return true;
 }
 
@@ -75,9 +75,9 @@ static bool list_dataset(listing *list, int store, const char *name) {
         }
     }
     for (size_t i = first; i < list->n; i++) {
-        memcpy(list->found[i].directory, name, DIRECTORY_NAME);
-        list->found[i].last_used = last_used;
-        list->found[i].pushed = pushed;
+        memcpy(list->segments[i].directory, name, DIRECTORY_NAME);
+        list->segments[i].last_used = last_used;
+        list->segments[i].pushed = pushed;
     }
     if (directory != NULL) {
         (void)closedir(directory);
@@ -101,14 +101,14 @@ static int by_turn(const void *left, const void *right) {
 /* Bring the list into its order; a segment and its other files become one. */
 static void arrange(listing *list) {
     if (list->n > 0) {
-        qsort(list->found, list->n, sizeof *list->found, by_turn);
+        qsort(list->segments, list->n, sizeof *list->segments, by_turn);
     }
     size_t n = 0;
     for (size_t i = 0; i < list->n; i++) {
-        if (n > 0 && by_turn(&list->found[n - 1], &list->found[i]) == 0) {
-            list->found[n - 1].bytes += list->found[i].bytes;
+        if (n > 0 && by_turn(&list->segments[n - 1], &list->segments[i]) == 0) {
+            list->segments[n - 1].bytes += list->segments[i].bytes;
         } else {
-            list->found[n++] = list->found[i];
+            list->segments[n++] = list->segments[i];
         }
     }
     list->n = n;
@@ -145,7 +145,7 @@ int survey_store(int store, bodhi_usage *usage, bodhi_stored_segment **segments,
     bool listed = list_store(&list, store, directory);
     (void)closedir(directory);
     if (!listed) {
-        free(list.found);
+        free(list.segments);
         return bodhi_fail_memory();
     }
     int64_t size = (int64_t)disk.f_blocks * disk.f_frsize;
@@ -154,7 +154,7 @@ int survey_store(int store, bodhi_usage *usage, bodhi_stored_segment **segments,
                       .free = (int64_t)disk.f_bavail * disk.f_frsize,
                       .size = size,
                       .reserve = size / RESERVED_SHARE < LARGEST_RESERVE ? size / RESERVED_SHARE : LARGEST_RESERVE};
-    *segments = list.found;
+    *segments = list.segments;
     *n = list.n;
     return BODHI_OK;
 }
@@ -244,18 +244,18 @@ static int write_tombstones(int directory, const segment *from, const tombstone 
 
 /* What a segment says of others' records holds on when it goes, or dropped frames would come back. Needs its locks. */
 static int carry_tombstones(int directory, const segment *s) {
-    findings found = {0};
+    findings content = {0};
     segment loaded = *s;
     loaded.covered = SEGMENT_HEADER_BYTES;
-    int error = segment_load(directory, &loaded, 0, LOAD_WRITING | LOAD_UNSEALED, &found);
+    int error = segment_load(directory, &loaded, 0, LOAD_WRITING | LOAD_UNSEALED, &content);
     int status = error == 0 ? BODHI_OK : bodhi_fail_system(error, "read", s->name);
-    size_t living = living_tombstones(directory, s, found.tombstones, found.n_tombstones);
+    size_t living = living_tombstones(directory, s, content.tombstones, content.n_tombstones);
     if (status == BODHI_OK && living > 0) {
-        status = found.n_places > 0
-                     ? write_tombstones(directory, s, found.tombstones, living)
+        status = content.n_places > 0
+                     ? write_tombstones(directory, s, content.tombstones, living)
                      : bodhi_fail(BODHI_ERROR_BUSY, "%s says which frames of other segments are dropped", s->name);
     }
-    findings_free(&found);
+    findings_free(&content);
     return status;
 }
 
@@ -285,10 +285,10 @@ static int check_empty(bodhi_store *store, const char *directory, const segment 
     }
     uint32_t ordinal;
     pthread_mutex_lock(&dataset->mutex);
-    const segment *found = dataset_find(dataset, s->kind, s->key.segment, &ordinal);
-    bool known = found != NULL && dataset_load(dataset, ordinal, true) == 0 && found->checked && !found->gone &&
-                 !found->refused && !found->frozen;
-    status = known && found->live == 0 ? BODHI_OK : bodhi_fail(BODHI_ERROR_BUSY, "%s has living frames", s->name);
+    const segment *other = dataset_find(dataset, s->kind, s->key.segment, &ordinal);
+    bool known = other != NULL && dataset_load(dataset, ordinal, true) == 0 && other->checked && !other->gone &&
+                 !other->refused && !other->frozen;
+    status = known && other->live == 0 ? BODHI_OK : bodhi_fail(BODHI_ERROR_BUSY, "%s has living frames", s->name);
     pthread_mutex_unlock(&dataset->mutex);
     bodhi_dataset_close(dataset);
     return status;

@@ -101,15 +101,15 @@ static bodhi_segment_facts segment_facts(bodhi_dataset *dataset, const segment *
 
 /* How many atoms the record at a place has, as its head says; 0: it cannot be read. */
 static uint32_t atoms_at(bodhi_dataset *dataset, const place *at) {
-    unsigned char told[RECORD_ATOMS_BYTES];
+    unsigned char head[RECORD_ATOMS_BYTES];
     int fd = dataset_pin(dataset, at->segment, false);
     if (fd < 0) {
         return 0;
     }
     uint64_t offset = (uint64_t)at->offset * UNIT + RECORD_ATOMS_AT;
-    bool whole = io_read(fd, told, sizeof told, offset, READ_ANY) == (ssize_t)sizeof told;
+    bool whole = io_read(fd, head, sizeof head, offset, READ_ANY) == (ssize_t)sizeof head;
     dataset_unpin(dataset, at->segment);
-    return whole ? get32(told) : 0;
+    return whole ? get32(head) : 0;
 }
 
 int bodhi_dataset_atoms(bodhi_dataset *dataset, const int64_t *numbers, int64_t n, uint32_t *atoms) {

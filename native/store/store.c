@@ -30,12 +30,13 @@ static bool is_local_fuse(dev_t device) {
         return false;
     }
     char line[4096];
-    char wanted[32];
+    char device_field[32];
     bool local = false;
-    (void)snprintf(wanted, sizeof wanted, " %u:%u ", (unsigned)(device >> 8 & 0xFFF), (unsigned)(device & 0xFF));
+    (void)snprintf(device_field, sizeof device_field, " %u:%u ", (unsigned)(device >> 8 & 0xFFF),
+                   (unsigned)(device & 0xFF));
     while (fgets(line, sizeof line, mounts) != NULL) {
         const char *type = strstr(line, " - ");
-        if (type != NULL && strstr(line, wanted) != NULL) {
+        if (type != NULL && strstr(line, device_field) != NULL) {
             local = strncmp(type, " - fuseblk ", 11) == 0 || strncmp(type, " - fuse.fuse-overlayfs ", 23) == 0;
         }
     }

@@ -88,13 +88,13 @@ static bool may_go(const bodhi_dataset *dataset, const bodhi_stored_segment *s) 
     return !s->pushed && strcmp(s->directory, dataset->directory) != 0;
 }
 
-/* Evict until `wanted` bytes are free, else `needed`; none if not even those can be. Returns the bytes freed. */
-static int64_t evict_some(const bodhi_dataset *dataset, const bodhi_stored_segment *segments, size_t n, int64_t wanted,
-                          int64_t needed) {
+/* Evict until `preferred` bytes are free, else `needed`; none if not even those can be. Returns the bytes freed. */
+static int64_t evict_some(const bodhi_dataset *dataset, const bodhi_stored_segment *segments, size_t n,
+                          int64_t preferred, int64_t needed) {
     int64_t total = 0;
     int64_t freed = 0;
     for (int pass = 0; pass < 2; pass++) {
-        int64_t target = total >= wanted ? wanted : total >= needed ? needed : 0;
+        int64_t target = total >= preferred ? preferred : total >= needed ? needed : 0;
         for (size_t i = 0; i < n && (pass == 0 || freed < target); i++) {
             if (!may_go(dataset, &segments[i])) {
                 continue;

@@ -69,7 +69,7 @@ static bool add_hydra(char out[MOST]) {
 
 /* Whether MPICH's mpiexec was given ports to choose from: it often takes the same one in the next launch. */
 static bool ports_are_chosen(void) {
-    static const char *const ranges[] = {"PORTRANGE=", "PORT_RANGE="}; /* eleven variables of MPICH's end so */
+    static const char *const ranges[] = {"PORTRANGE=", "PORT_RANGE="}; /* eleven facts of MPICH's end so */
     bool any = false;
     for (char *const *variable = environ; *variable != NULL; variable++) {
         size_t value = strcspn(*variable, "=") + 1;
@@ -85,19 +85,19 @@ static bool ports_are_chosen(void) {
 uint64_t mark_of_launcher(void) {
     static const char *const alone[] = {"PMIX_NAMESPACE", "PALS_APID", "FLUX_JOB_ID"};
     static const char *const steps[] = {"SLURM_STEP_ID", "SLURM_RESTART_COUNT", "PMI_JOBID"};
-    char said[MOST] = "";
-    bool enough = (getenv("PMI_FD") != NULL || getenv("PMI_PORT") != NULL) && !ports_are_chosen() && add_hydra(said);
+    char facts[MOST] = "";
+    bool enough = (getenv("PMI_FD") != NULL || getenv("PMI_PORT") != NULL) && !ports_are_chosen() && add_hydra(facts);
     for (size_t i = 0; i < sizeof alone / sizeof *alone && !enough; i++) {
-        enough = add_variable(said, alone[i]);
+        enough = add_variable(facts, alone[i]);
     }
-    if (strstr(said, "slurm.pmix.") != NULL) { /* job and step, which a job that was queued again has once more */
-        (void)add_variable(said, "SLURM_RESTART_COUNT");
+    if (strstr(facts, "slurm.pmix.") != NULL) { /* job and step, which a job that was queued again has once more */
+        (void)add_variable(facts, "SLURM_RESTART_COUNT");
     }
-    if (!enough && !add_variable(said, "SLURM_HET_JOB_ID")) { /* its components have numbers of their own */
-        (void)add_variable(said, "SLURM_JOB_ID");
+    if (!enough && !add_variable(facts, "SLURM_HET_JOB_ID")) { /* its components have numbers of their own */
+        (void)add_variable(facts, "SLURM_JOB_ID");
     }
     for (size_t i = 0; i < sizeof steps / sizeof *steps && !enough; i++) {
-        (void)add_variable(said, steps[i]);
+        (void)add_variable(facts, steps[i]);
     }
-    return mark_of_name(said);
+    return mark_of_name(facts);
 }

@@ -82,10 +82,10 @@ static void requeue(bodhi_pusher *p, slot *s) {
 /* The server that a frame's number names, or the next one that takes it; NULL: none takes it now, or it is to wait for
  * one that is busy with frames before it. */
 static server *choose_server(bodhi_pusher *p, uint64_t number) {
-    int64_t since = now_ms() - STALLED_MS;
+    int64_t stalled_before = now_ms() - STALLED_MS;
     for (int tried = 0; tried < p->n_servers && !p->conflict; tried++) {
         server *s = &p->servers[(p->start + number + (uint64_t)tried) % (uint64_t)p->n_servers];
-        if (s->link.fd >= 0 && !s->refuses && (s->out == NULL || s->moved_at > since)) {
+        if (s->link.fd >= 0 && !s->refuses && (s->out == NULL || s->moved_at > stalled_before)) {
             return s->out == NULL || s->unsent < QUEUED ? s : NULL;
         }
     }
@@ -93,8 +93,8 @@ static server *choose_server(bodhi_pusher *p, uint64_t number) {
 }
 
 void server_wake(const server *s) {
-    const uint64_t one = 1;
-    ssize_t put = write(s->wake, &one, sizeof one); /* an eventfd takes it */
+    const uint64_t wake_up = 1;
+    ssize_t put = write(s->wake, &wake_up, sizeof wake_up); /* an eventfd takes it */
     (void)put;
 }
 

@@ -26,25 +26,25 @@ typedef struct {
     size_t generation_bytes;
 } slices_of;
 
-static int name_slices(slices_of *of, const char *dataset, const void *generation, size_t generation_bytes,
+static int name_slices(slices_of *names, const char *dataset, const void *generation, size_t generation_bytes,
                        const bodhi_slice_options *slices) {
-    int named = snprintf(of->name, sizeof of->name, "%s" BODHI_SLICES_SUFFIX, dataset);
+    int named = snprintf(names->name, sizeof names->name, "%s" BODHI_SLICES_SUFFIX, dataset);
     uint64_t mark = slices->launch == NULL ? mark_of_launcher() : mark_of_name(slices->launch);
-    int n = snprintf((char *)of->generation, MOST_HEAD,
+    int n = snprintf((char *)names->generation, MOST_HEAD,
                      "slices of rank %" PRId64 ", %" PRId64 " atoms, launch 0000000000, mark %016" PRIx64 "\n",
                      slices->rank, slices->n_atoms, mark); /* the store numbers launches */
     if (named < 0 || named > MAX_NAME || n < 0 || n >= MOST_HEAD ||
-        generation_bytes > sizeof of->generation - (size_t)n) {
+        generation_bytes > sizeof names->generation - (size_t)n) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "the dataset's name or generation is too long for slices");
     }
     if (generation_bytes > 0) {
-        memcpy(of->generation + n, generation, generation_bytes);
+        memcpy(names->generation + n, generation, generation_bytes);
     }
-    of->generation_bytes = (size_t)n + generation_bytes;
+    names->generation_bytes = (size_t)n + generation_bytes;
     return BODHI_OK;
 }
 
-static int open_straight(slices_of *of, const char *dataset, const bodhi_push_options *options,
+static int open_straight(slices_of *names, const char *dataset, const bodhi_push_options *options,
                          const bodhi_slice_options *slices, bodhi_pusher **pusher) {
     bodhi_pusher *p = pusher_new();
     if (p == NULL) {
@@ -54,9 +54,9 @@ static int open_straight(slices_of *of, const char *dataset, const bodhi_push_op
     straight_options to = {.store = slices->store,
                            .quota = slices->quota,
                            .origin = dataset,
-                           .dataset = of->name,
-                           .generation = of->generation,
-                           .generation_bytes = of->generation_bytes,
+                           .dataset = names->name,
+                           .generation = names->generation,
+                           .generation_bytes = names->generation_bytes,
                            .identity = p->open.identity,
                            .durable = options->durable,
                            .batch_bytes = options->batch_bytes > 0 ? options->batch_bytes : DEFAULT_BATCH_BYTES};
@@ -87,21 +87,21 @@ int bodhi_push_open_slices(const char *const *servers, int n, const char *datase
                           "store or servers",
                           UINT32_MAX);
     }
-    slices_of *of = malloc(sizeof *of);
-    if (of == NULL) {
+    slices_of *names = malloc(sizeof *names);
+    if (names == NULL) {
         return bodhi_fail_memory();
     }
-    int status = name_slices(of, dataset, generation, generation_bytes, slices);
+    int status = name_slices(names, dataset, generation, generation_bytes, slices);
     bool open = false;
     if (status == BODHI_OK && slices->store != NULL) {
-        status = open_straight(of, dataset, &chosen, slices, pusher);
+        status = open_straight(names, dataset, &chosen, slices, pusher);
         open = status == BODHI_OK || n == 0 || !is_forbidden(status);
         status = open ? status : BODHI_OK;
     }
     if (status == BODHI_OK && !open) {
-        status = bodhi_push_open(servers, n, of->name, of->generation, of->generation_bytes, &chosen, pusher);
+        status = bodhi_push_open(servers, n, names->name, names->generation, names->generation_bytes, &chosen, pusher);
     }
-    free(of);
+    free(names);
     if (status == BODHI_OK) {
         (*pusher)->slices_of = slices->n_atoms;
     }

@@ -19,9 +19,9 @@ enum {
 };
 
 wire_question question_of(const connection *c) {
-    wire_question asked;
-    memcpy(&asked, c->in.body, sizeof asked);
-    return asked;
+    wire_question question;
+    memcpy(&question, c->in.body, sizeof question);
+    return question;
 }
 
 /* --- Places ------------------------------------------------------------------------------------------------------ */
@@ -90,23 +90,23 @@ bool send_places(bodhi_server *server, connection *c, const int64_t *numbers, si
 typedef struct {
     int fd;
     wire_extent of;
-} held_segment;
+} open_segment;
 
-static void let_go_of(held_segment *held) {
-    io_drop(held->fd);
-    held->fd = -1;
+static void let_go_of(open_segment *open) {
+    io_drop(open->fd);
+    open->fd = -1;
 }
 
 /* Read an extent; returns how many bytes there are of it, or WIRE_GONE. */
-static uint32_t read_extent(const bodhi_dataset *dataset, const wire_extent *part, held_segment *held,
+static uint32_t read_extent(const bodhi_dataset *dataset, const wire_extent *part, open_segment *open,
                             unsigned char *out) {
-    if (held->fd < 0 || held->of.segment != part->segment || held->of.kind != part->kind) {
+    if (open->fd < 0 || open->of.segment != part->segment || open->of.kind != part->kind) {
         const bodhi_place place_in = {.segment = part->segment, .kind = (int32_t)part->kind};
-        let_go_of(held);
-        held->fd = dataset_share_segment(dataset, &place_in);
-        held->of = *part;
+        let_go_of(open);
+        open->fd = dataset_share_segment(dataset, &place_in);
+        open->of = *part;
     }
-    ssize_t got = held->fd < 0 ? -1 : io_read(held->fd, out, part->size, part->offset, READ_ANY);
+    ssize_t got = open->fd < 0 ? -1 : io_read(open->fd, out, part->size, part->offset, READ_ANY);
     return got < 0 ? WIRE_GONE : (uint32_t)got;
 }
 
@@ -136,16 +136,16 @@ bool answer_take(bodhi_server *server, connection *c) {
         return output_error(c, BODHI_ERROR_ARGUMENT,
                             "an extent is out of range, or they are more than a message takes");
     }
-    held_segment held = {.fd = -1};
+    open_segment open = {.fd = -1};
     size_t at = 4 * n;
     unsigned char *body = output_room(c, at + total);
     for (size_t i = 0; body != NULL && i < n; i++) {
         const wire_extent part = extent_at(c, i);
-        uint32_t got = read_extent(c->dataset->dataset, &part, &held, body + at);
+        uint32_t got = read_extent(c->dataset->dataset, &part, &open, body + at);
         put32(body + 4 * i, got);
         at += got == WIRE_GONE ? 0 : got;
     }
-    let_go_of(&held);
+    let_go_of(&open);
     c->out.n_body += at;
     server->counters[COUNT_TAKEN_BYTES] += at - 4 * n;
     return output_end(c, WIRE_TAKE, n);
@@ -188,10 +188,11 @@ static ssize_t read_attachment(int fd, uint64_t from, unsigned char *part, uint6
 
 bool answer_attachment(connection *c) {
     char file[ATTACHMENT_NAME];
-    const wire_question asked = question_of(c);
+    const wire_question question = question_of(c);
     uint64_t size = UINT64_MAX;
     uint64_t which = 0;
-    if (asked.first > INT64_MAX || !attachment_name(c->in.body + sizeof asked, c->in.size - sizeof asked, file)) {
+    if (question.first > INT64_MAX ||
+        !attachment_name(c->in.body + sizeof question, c->in.size - sizeof question, file)) {
         return output_error(c, BODHI_ERROR_ARGUMENT, "no attachment may have this name");
     }
     unsigned char *body = output_room(c, 16 + PART_BYTES);
@@ -199,7 +200,7 @@ bool answer_attachment(connection *c) {
         return output_end(c, WIRE_FETCH, 1);
     }
     int fd = io_open(c->dataset->dataset->fd, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
-    ssize_t got = read_attachment(fd, asked.first, body + 16, &size, &which);
+    ssize_t got = read_attachment(fd, question.first, body + 16, &size, &which);
     int error = errno;
     io_drop(fd);
     if (got < 0 && error != ENOENT && error != ELOOP) {
@@ -214,13 +215,13 @@ bool answer_attachment(connection *c) {
 /* --- Numbers ----------------------------------------------------------------------------------------------------- */
 
 bool answer_runs(connection *c) {
-    const wire_question asked = question_of(c);
-    int64_t last = asked.last > INT64_MAX ? INT64_MAX : (int64_t)asked.last;
+    const wire_question question = question_of(c);
+    int64_t last = question.last > INT64_MAX ? INT64_MAX : (int64_t)question.last;
     bodhi_run *runs = malloc(WIRE_MAX_RUNS * sizeof *runs);
     int64_t n = 0;
     int status = runs == NULL ? bodhi_fail_memory()
-                              : bodhi_dataset_runs(c->dataset->dataset, (int)asked.kind, (int64_t)asked.first, last,
-                                                   runs, WIRE_MAX_RUNS, &n);
+                              : bodhi_dataset_runs(c->dataset->dataset, (int)question.kind, (int64_t)question.first,
+                                                   last, runs, WIRE_MAX_RUNS, &n);
     size_t count = n < 0 ? WIRE_MAX_RUNS : (size_t)n;
     output_add(c, runs, status == BODHI_OK ? count * sizeof *runs : 0);
     free(runs);

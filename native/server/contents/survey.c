@@ -31,14 +31,14 @@ static bool is_directory_name(const char *name) {
 }
 
 /* The first directory behind `after`, in the order of names, that begins with `prefix`; false: there is none. */
-static bool next_directory(int store, const char *prefix, const char *after, char found[DIRECTORY_NAME]) {
+static bool next_directory(int store, const char *prefix, const char *after, char chosen[DIRECTORY_NAME]) {
     DIR *entries = io_list(store, ".");
     const struct dirent *entry;
     bool any = false;
     while (entries != NULL && (entry = readdir(entries)) != NULL) { // NOLINT(concurrency-mt-unsafe): a stream of ours
         if (is_directory_name(entry->d_name) && strncmp(entry->d_name, prefix, strlen(prefix)) == 0 &&
-            strcmp(entry->d_name, after) > 0 && (!any || strcmp(entry->d_name, found) < 0)) {
-            memcpy(found, entry->d_name, DIRECTORY_NAME);
+            strcmp(entry->d_name, after) > 0 && (!any || strcmp(entry->d_name, chosen) < 0)) {
+            memcpy(chosen, entry->d_name, DIRECTORY_NAME);
             any = true;
         }
     }
