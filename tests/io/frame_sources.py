@@ -11,6 +11,7 @@ from MDAnalysis.lib.formats.libmdaxdr import XTCFile
 from himach.errors import UsageError
 from himach.frame import FIELDS, POSITIONS, VELOCITIES
 from himach.io.frame_source import ReadOptions
+from himach.io.store.bodhi import MAX_NUMBER
 
 N_FRAMES = 20
 N_ATOMS = 9000  # blocks of checksums have 4096
@@ -156,7 +157,17 @@ class CachedFramesTests(FrameSourceTests):
         facts = source.facts()
         assert (facts["native"], facts["alien"]) == (len(NATIVES), len(ALIENS))
 
-    @pytest.mark.parametrize("frames", [range(20), range(7, 500, 3), range(19, -1, -2), range(18, 200, 64), range(0)])
+    @pytest.mark.parametrize(
+        "frames",
+        [
+            range(20),
+            range(7, 500, 3),
+            range(19, -1, -2),
+            range(18, 200, 64),
+            range(0),
+            range(MAX_NUMBER, -1, -MAX_NUMBER),
+        ],
+    )
     def test_marks_are_of_what_is_held(self, source, frames):
         words = np.zeros((2, -(-len(frames) // 64)), dtype=np.uint64)
         source.mark(frames, *words)

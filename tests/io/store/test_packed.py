@@ -1,7 +1,5 @@
 """Packed frames, and stores that earlier versions have written."""
 
-import shutil
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,8 +11,6 @@ from himach.io.frame_source import ReadOptions
 from himach.io.store import bodhi
 from himach.io.store.bodhi import Packer, unpack
 from himach.io.store.store import Store, StoreBusyError, StoreConflictError
-
-from . import make_golden
 
 PRECISIONS = [1e3, 1e2, 1e4, 10.0, 1e5, 1e6, 1.0]
 
@@ -112,20 +108,6 @@ def test_frames_of_other_grids_and_sizes_follow_one_another(tmp_path):
     for frame in dataset.read(np.arange(len(frames)), ReadOptions(fields=bodhi.FORCES)):
         assert frame.positions is None and frame.velocities is None
         assert frame.forces is None or np.array_equal(frame.forces, -frames[frame.number])
-
-
-def test_golden_files_are_read_as_written(tmp_path):
-    shutil.copytree(make_golden.PACKED, tmp_path / "store")
-    golden = Store(tmp_path / "store", read_only=True)
-    (directory,) = golden.directories()
-    dataset = golden.open_directory(directory)
-    for number, frame in enumerate(dataset.read(np.arange(make_golden.N_PACKED))):
-        wanted = make_golden.packed_frame(number)
-        for name in ("positions", "velocities", "box"):
-            assert (wanted[name] is None) == (getattr(frame, name) is None)
-            if wanted[name] is not None:
-                assert_same_bits(getattr(frame, name), wanted[name])
-    assert next(dataset.path.glob("*.seg")).stat().st_size < 24_000  # 45 KB raw
 
 
 @settings(max_examples=300)

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.needs import small_disk
-from support.shelves import fill, place_of, positions_of, segment_files, set_version
+from support.shelves import fill, place_of, positions_of, segment_files
 
 from himach.errors import UsageError
 from himach.io.store import quota
 from himach.io.store.quota import Segment, StoreSizes, check_quota, chosen_quota, open_chosen, survey
 from himach.io.store.sizes import parse_size, show_size
-from himach.io.store.store import Store, StoreBusyError, StoreFullError, StoreVersionError
+from himach.io.store.store import Store, StoreBusyError, StoreFullError
 
 STEPS_IN_QUOTA = 256
 BESIDE_RECORD = 32 + 2 * 64  # its index entry, and the headers of a new segment and its index
@@ -326,14 +326,3 @@ def test_segments_of_which_nothing_says_what_they_are_go_too_unless_held(tmp_pat
     (last,) = survey(store.path).segments
     store.evict(last.directory, last.id, native=last.native)
     assert survey(store.path).segments == ()
-
-
-def test_an_orphan_of_another_version_stays(tmp_path):
-    dataset = fill(tmp_path / "store", range(3))
-    (dataset.path / "meta").unlink()
-    (path,) = segment_files(dataset)
-    set_version(path, 9)
-    (segment,) = survey(tmp_path / "store").segments
-    with pytest.raises(StoreVersionError, match="version 9"):
-        Store(tmp_path / "store").evict(segment.directory, segment.id, native=segment.native)
-    assert path.exists()
