@@ -45,13 +45,6 @@ def test_middles_of_bins_have_no_digits_of_rounding(r_max, bins):
     np.testing.assert_allclose(r, (np.arange(bins) + 0.5) * r_max / bins, rtol=1e-14)
 
 
-@pytest.mark.parametrize(
-    ("a", "b"), [("index 0", "index 0 1"), ("resname HOH and resid 50", "resname HOH and resid 50")]
-)
-def test_groups_of_more_than_one_point_may_overlap(a, b):
-    plain.run(Rdf(a=a, b=b), *sample("nanopore"), stop=2)
-
-
 @pytest.mark.parametrize("analysis", [Rdf(), Msd(tau_max=1)], ids=["rdf", "msd"])
 def test_a_frame_without_a_box_is_named(analysis, tmp_path):
     trajectory, topology = sample("nanopore")

@@ -1,4 +1,4 @@
-"""Every trajectory that MDAnalysisTests ships, what MDAnalysis itself reads in it, and runs compared with that."""
+"""Every trajectory that MDAnalysisTests ships, and what MDAnalysis itself reads in it."""
 
 import functools
 import os
@@ -19,8 +19,6 @@ import himach
 from himach.frame import RawFrame
 from himach.io.trajectories.origin import Origin
 from himach.io.trajectories.reader_file import construct
-
-MOST = 12  # frames of each that a run reads
 
 #: Topologies of the formats that do not say how many atoms they hold.
 TOPOLOGIES = {
@@ -161,22 +159,3 @@ class Seen(himach.Analysis):
 
     def finish(self, results):
         return results["frames"]
-
-
-def differences(one: Foreign, folder: Path) -> list[str]:
-    """Return where runs over a trajectory, cached and not, differ from what MDAnalysis reads; on rank 0 of several."""
-    topology = one.topology or minimal_topology(folder, one.n_atoms)
-    kept = str(folder / one.name)
-    found = []
-    for choice, cache in ((slice(1, MOST), "off"), (slice(1, MOST, 2), kept), (slice(0, MOST), kept)):
-        limits = {"start": choice.start, "stop": choice.stop, "step": choice.step}
-        try:
-            result = himach.run(
-                Seen(), one.path, topology, universe=one.keywords, cache=cache, progress=False, **limits
-            )
-            outcome = result.outcome
-        except himach.HimachError as error:
-            outcome = error
-        if outcome is not None and outcome != one.frames[choice]:
-            found.append(f"{one.name}[{choice.start}:{choice.stop}:{choice.step}], cache {cache}: {outcome}")
-    return found

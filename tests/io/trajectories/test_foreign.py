@@ -4,12 +4,10 @@ import pytest
 
 from himach.io.trajectories.origin import open_origin
 
-from .foreign import Foreign, differences, read_frames, trajectories
+from .foreign import Foreign, read_frames, trajectories
 
 #: In one process, which reads them all by MDAnalysis once.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
-#: In which all of them are run: each takes half a minute, and several where others use the machine, too.
-PARTS = 15
 
 
 def orders(n_frames: int) -> list[range]:
@@ -49,12 +47,4 @@ def test_there_are_as_many_as_ever():
 @pytest.mark.nightly
 def test_every_first_frame_after_the_pickle():
     wrong = [text for one in trajectories() for text in travelled(one)]
-    assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("part", range(PARTS))
-def test_runs_cached_or_not(tmp_path, part):
-    several = [one for one in trajectories() if len(one.frames) > 1][part::PARTS]
-    wrong = [text for one in several for text in differences(one, tmp_path)]
     assert not wrong, "\n".join(wrong)

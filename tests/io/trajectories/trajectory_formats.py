@@ -92,12 +92,6 @@ class TrajectoryFormatTests:
             for frame, positions in zip(origin.read(range(len(every)), ReadOptions(chosen)), every, strict=True):
                 np.testing.assert_array_equal(frame.positions[chosen], positions[chosen])
 
-    def test_there_are_no_frames_beyond_the_last(self, sample):
-        origin = sample.open()
-        for number in (-1, origin.n_frames):
-            with pytest.raises(UsageError, match=f"there is no frame {number}; .* has {origin.n_frames} frames"):
-                list(origin.read([0, number]))
-
     def test_times_are_those_of_mdanalysis_and_known_without_reading(self, sample, monkeypatch):
         for keywords in ({}, {"dt": 0.5}, {"time_offset": 100.0}, {"dt": 0.5, "time_offset": 7.0}):
             expected = self.expect_times(sample, **keywords)

@@ -279,8 +279,3 @@ def test_positions_at_is_for_setup(number):
     np.testing.assert_array_equal(result["found"], universe.atoms.positions[0])
     with pytest.raises(himach.AnalysisError, match="cannot be moved to other frames"):
         himach.run(Reference(number=number), data.DCD, data.PSF, stop=5, cache="off")
-
-
-def test_positions_at_needs_a_frame_that_is_there():
-    with pytest.raises(himach.UsageError, match="no frame 98, the trajectory has 98"):
-        himach.run(Reference(number=98), data.DCD, data.PSF, cache="off")

@@ -18,7 +18,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from himach.benchmarks.parts.urls import served
 from himach.io.trajectories.urls import byte_file, copies, transport
 from himach.io.trajectories.urls import mirror as mirrors
 from himach.io.trajectories.urls.copies import MARKS
@@ -30,12 +29,9 @@ PLACES = st.lists(st.tuples(st.integers(0, SIZE - 1), st.integers(1, 200_000)), 
 
 
 @pytest.fixture
-def web(tmp_path):
-    folder = tmp_path / "web"
-    folder.mkdir()
-    (folder / "file.xtc").write_bytes(random.Random(1).randbytes(SIZE))
-    with served(folder) as found:
-        yield found
+def web(web):
+    (web.folder / "file.xtc").write_bytes(random.Random(1).randbytes(SIZE))
+    return web
 
 
 def opened(web) -> Mirror:
