@@ -72,7 +72,7 @@ def stage(world: World, job: StageOptions) -> Staged:
         return Staged(dataset.name, n_frames, new, _count(world, dataset), copied)
     note_elsewhere(job)
     candidates = find_together(world, store, [job.name])
-    choice, _ = choose_together(world, store, candidates, partial(_choose, job))
+    choice, _ = choose_together(world, store, candidates, job.trajectories, partial(_choose, job))
     origin, stamp, note = choice.origin, choice.stamp, choice.note
     assert origin is not None and stamp is not None and note is not None
     watch = watch_origin(world, origin, note)

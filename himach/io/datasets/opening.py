@@ -43,6 +43,7 @@ from himach.io.server.survey import ServedStore
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.quota import set_chosen_quota
 from himach.io.store.store import Dataset, Store, StoreError, StoreNotFoundError
+from himach.io.trajectories.index.walk import PART_BYTES, join_parts, long_files, walk_part
 from himach.io.trajectories.index.xdr_index import XdrIndex
 from himach.io.trajectories.join import FilePart
 from himach.io.trajectories.origin import Origin, open_origin
@@ -242,7 +243,7 @@ def open_dataset(
         )
         return reopen_origin(choice, request.keywords, stored, load_indexes) if reads_files else choice
 
-    choice, holder = choose_together(world, node_store, candidates, choose)
+    choice, holder = choose_together(world, node_store, candidates, request.trajectories, choose)
     origin, files = choice.origin, None
     watch = None if origin is None or choice.note is None else watch_origin(world, origin, choice.note)
     cached = _open_cached(world, node_store, choice, candidates or [], quota, request.topology)
@@ -292,7 +293,11 @@ def find_together(world: World, store: Store | ServedStore | None, names: Sequen
 
 
 def choose_together(
-    world: World, store: Store | ServedStore | None, stored: Sequence[Candidate] | None, choose: Choose
+    world: World,
+    store: Store | ServedStore | None,
+    stored: Sequence[Candidate] | None,
+    paths: Sequence[os.PathLike[str]],
+    choose: Choose,
 ) -> tuple[OriginChoice, int]:
     """Choose the origin on the first rank; return it, and the rank of the store that replaces it (collective)."""
     by_rank = world.comm.gather(stored)
@@ -301,12 +306,33 @@ def choose_together(
     def stored_indexes() -> dict[str, XdrIndex]:
         return {} if store is None else read_indexes(store, [(item.name, item.generation) for item in stored or ()])
 
+    walked = walk_together(world, paths, stored_indexes)
+
     def choose_first() -> tuple[OriginChoice, int]:
-        choice = choose(by_rank, stored_indexes)
+        choice = choose(by_rank, lambda: {**stored_indexes(), **walked})
         holders = (rank for rank, group in enumerate(by_rank) for item in group or () if item is choice.candidate)
         return choice, next(holders, 0)
 
     return share_from_first(world, choose_first)[0]
+
+
+def walk_together(
+    world: World, paths: Sequence[os.PathLike[str]], load_indexes: Callable[[], Mapping[str, XdrIndex]]
+) -> dict[str, XdrIndex]:
+    """Walk over long trajectory files by parts; return their indexes on the first rank (collective).
+
+    Files whose parts do not fit together are left to a walk over the whole of them.
+    """
+    indexes: dict[str, XdrIndex] = {}
+    comm = world.comm
+    files = on_first_rank(comm, lambda: list(long_files(paths, load_indexes())), share=True) if comm.size > 1 else []
+    for file in files:
+        n_parts = min(comm.size, file.size // PART_BYTES)
+        parts = comm.gather(run_collectively(comm, partial(walk_part, file, comm.rank, n_parts)))
+        index = on_first_rank(comm, partial(join_parts, file, parts and parts[:n_parts]))
+        if index is not None:
+            indexes[file.path] = index
+    return indexes
 
 
 def share_from_first(world: World, make: Callable[[], T]) -> tuple[T, SharedObject | None]:

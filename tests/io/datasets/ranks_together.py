@@ -9,8 +9,9 @@ from support.cache_data import only_dataset
 from support.io_samples import make
 
 import himach
+from himach.io.datasets import opening
 from himach.io.datasets.opening import share_from_first
-from himach.io.trajectories.index import xdr_index
+from himach.io.trajectories.index import walk, xdr_index
 from himach.io.trajectories.index.walk import read_index
 from himach.io.trajectories.index.xdr_index import load_indexes
 from himach.io.trajectories.origin import Origin, open_origin
@@ -64,6 +65,22 @@ def test_an_index_of_the_first_rank_comes_to_all_nodes(world, folder, name):
     assert len(set(places)) <= 1
     assert places or world.node.size == 1
     check(world, origin, path)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_ranks_walk_over_a_long_file_but_for_a_damaged_one(world, folder, monkeypatch, damaged):
+    path = written(world, folder / "a.xtc")
+    for module in (opening, walk):
+        monkeypatch.setattr(module, "PART_BYTES", 1000)
+    if damaged and world.comm.rank == 0:
+        content = path.read_bytes()
+        path.write_bytes(content[: len(content) // 2] + bytes(2000) + content[len(content) // 2 + 2000 :])
+        (folder / "text.xtc").write_bytes(b"text" * 10_000)
+    world.comm.barrier()
+    walked = opening.walk_together(world, [path, folder / "text.xtc", folder / "none.xtc"], dict)
+    assert list(walked) == ([] if damaged or world.comm.size == 1 or world.comm.rank else [str(path)])
+    if not damaged:
+        check(world, share_from_first(world, lambda: open_origin([path], indexes=walked))[0], path)
 
 
 def test_an_index_that_is_removed_from_its_store_meanwhile(world, folder, monkeypatch):

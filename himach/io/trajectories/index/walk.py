@@ -1,29 +1,29 @@
 """Walks over headers of XTC and TRR files: `read_index()`, and `extend_index()` for a file that has grown.
 
-A walk decodes no coordinates. Threads walk over parts of a long file, because a file server takes its time for each
-header. In a part that starts in the middle of a file, a walk searches for a frame's first bytes that begin a chain of
-headers, each at the end of the frame before. Coordinates may look like that, too, so parts make an
-index only if each ends where the next one begins: the result then equals that of one walk from the first byte. A file
-that ends within its last frame is reported as cut; an invalid header with frames after it is an error that names frame
-and byte.
+A walk decodes no coordinates. Ranks walk over parts of a long file (`himach.io.datasets.opening.walk_together`). In a
+part that starts in the middle of a file, a walk searches for a frame's first bytes that begin a chain of headers, each
+at the end of the frame before. Coordinates may look like that, too, so parts make an index only if each ends where the
+next one begins: the result then equals that of one walk from the first byte. A file that ends within its last frame is
+reported as cut; an invalid header with frames after it is an error that names frame and byte.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
 import re
 import struct
 from array import array
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from himach.errors import HimachError, NoFrameError, TrajectoryError
 from himach.io.trajectories.index.xdr_index import COLUMNS, Columns, XdrIndex
-from himach.io.trajectories.urls.byte_file import ByteFile
+from himach.io.trajectories.urls.byte_file import ByteFile, read_status
+from himach.io.trajectories.urls.names import absolute
 from himach.io.trajectories.xdr_header import (
     HEADER_BYTES,
     BadHeaderError,
@@ -33,17 +33,27 @@ from himach.io.trajectories.xdr_header import (
     marks,
     parse_trr,
     parse_xtc,
+    sniff,
 )
 
 #: Length of the chain of headers that proves a frame's start.
 CHAINED_HEADERS = 16
 #: Headers of an index to check before frames are added to it.
 SAMPLED_HEADERS = 64
-#: Minimum bytes of a part, and most parts of a file: more threads than that wait for each other.
-PART_BYTES, MAX_PARTS = 16 << 20, 4
+#: Minimum bytes of a part that a rank walks over.
+PART_BYTES = 16 << 20
 _CHUNK = 1 << 22
 
 Parse = Callable[[bytes], XtcHeader | TrrHeader]
+
+
+class LongFile(NamedTuple):
+    """A file that ranks walk over by parts: its kind, XTC or TRR, size in bytes, and time of change."""
+
+    path: str
+    kind: str
+    size: int
+    changed: int
 
 
 class WalkResult(NamedTuple):
@@ -70,9 +80,6 @@ def read_index(path: str, kind: str) -> XdrIndex:
             raise TrajectoryError(f"{path} is no {kind} file: it does not begin with a frame's header") from None
         except ShortError:
             pass
-        n_parts = 1 if _streams(file) else min(MAX_PARTS, size // PART_BYTES)
-        if n_parts > 1 and (index := _walk_parts(path, kind, size, changed, n_parts)) is not None:
-            return index
         result, columns = _walk(file, kind, 0, 0, size, size)
         _refuse_damage(path, kind, file, result)
     if not result.n_frames:
@@ -80,40 +87,56 @@ def read_index(path: str, kind: str) -> XdrIndex:
     return XdrIndex(path, kind, result.n_atoms, columns, result.end < size, size, changed)
 
 
-def _walk_parts(path: str, kind: str, size: int, changed: int, n_parts: int) -> XdrIndex | None:
-    """Walk over parts of a file at once; return None if one walk over the whole file has to decide."""
-    with ThreadPoolExecutor(n_parts) as pool:
-        parts = list(pool.map(partial(walk_part, path, kind, size, n_parts=n_parts), range(n_parts)))
-    return join_parts(path, kind, size, changed, parts)
+def long_files(paths: Iterable[str | os.PathLike[str]], indexes: Mapping[str, XdrIndex]) -> Iterator[LongFile]:
+    """Yield the XTC and TRR files of which at least two parts are in no index."""
+    for name in paths:
+        path = absolute(name)
+        with contextlib.suppress(OSError):  # opening the file later reports the error
+            status = read_status(path)
+            new_bytes = status.size - (indexes[path].size if path in indexes else 0)
+            if os.path.isdir(path) or new_bytes < 2 * PART_BYTES:
+                continue
+            with ByteFile(path) as file:
+                kind = sniff(file.pread(4, 0))
+            if kind is not None:
+                yield LongFile(path, kind, status.size, status.changed)
 
 
-def walk_part(path: str, kind: str, size: int, part: int, n_parts: int) -> tuple[WalkResult, Columns]:
-    """Walk over the frames that begin in part number `part` of `n_parts` of a file of `size` bytes."""
+def walk_part(file: LongFile, part: int, n_parts: int) -> tuple[WalkResult, Columns] | None:
+    """Walk over the frames that begin in part number `part` of `n_parts`; return None if it is none or unreadable."""
+    path, kind, size, _ = file
+    if part >= n_parts:
+        return None
     start, until = (size * bound // n_parts // 4 * 4 if bound < n_parts else size for bound in (part, part + 1))
-    with ByteFile(path) as file:
+    with contextlib.suppress(OSError), ByteFile(path) as content:  # the walk over the whole file reports the error
         try:
-            first = _parser(kind)(file.pread(HEADER_BYTES, 0))
+            first = _parser(kind)(content.pread(HEADER_BYTES, 0))
             n_atoms = first.n_atoms
-            chunk_bytes = _CHUNK if file.mirror is None else min(_CHUNK, first.size)
-            chain_start = start if part == 0 else _find_chain(file, kind, n_atoms, start, until, size, chunk_bytes)
-            return _walk(file, kind, n_atoms, until if chain_start is None else chain_start, until, size)
+            chunk_bytes = _CHUNK if content.mirror is None else min(_CHUNK, first.size)
+            chain = start if part == 0 else _find_chain(content, kind, n_atoms, start, until, size, chunk_bytes)
+            return _walk(content, kind, n_atoms, until if chain is None else chain, until, size)
         except (BadHeaderError, ShortError):
-            return _walk(file, kind, 0, until, until, size)
+            return _walk(content, kind, 0, until, until, size)
+    return None
 
 
-def join_parts(
-    path: str, kind: str, size: int, changed: int, parts: Sequence[tuple[WalkResult, Columns]]
-) -> XdrIndex | None:
-    """Return the index of joined parts; None if they do not fit together."""
-    filled = [part for part in parts if part[0].n_frames]
+def join_parts(file: LongFile, parts: Sequence[tuple[WalkResult, Columns] | None]) -> XdrIndex | None:
+    """Return the index of joined parts; None if they do not fit together, or one could not be read."""
+    path, kind, size, changed = file
+    filled = [part for part in parts if part is not None and part[0].n_frames]
     results = [result for result, _ in filled]
-    if not filled or results[0].start != 0 or any(result.n_atoms != results[0].n_atoms for result in results):
+    if (
+        None in parts
+        or not filled
+        or results[0].start != 0
+        or any(result.n_atoms != results[0].n_atoms for result in results)
+    ):
         return None
     if any(result.end != following.start for result, following in itertools.pairwise(results)):
         return None
     try:
-        with ByteFile(path) as file:
-            _refuse_damage(path, kind, file, results[-1])
+        with ByteFile(path) as content:
+            _refuse_damage(path, kind, content, results[-1])
     except TrajectoryError:
         return None
     columns = np.concatenate([*(columns[:-1] for _, columns in filled), filled[-1][1][-1:]])

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from support.io_samples import make
 
 from himach.errors import TrajectoryError
-from himach.io.trajectories.index import walk, xdr_index
+from himach.io.trajectories.index import xdr_index
 from himach.io.trajectories.index.timeline import EvenTimeline, ListedTimeline
-from himach.io.trajectories.index.walk import extend_index, join_parts, read_index, walk_part
+from himach.io.trajectories.index.walk import LongFile, extend_index, join_parts, read_index, walk_part
 from himach.io.trajectories.index.xdr_index import (
     XdrIndex,
     are_packed,
@@ -65,9 +65,9 @@ def seen(index: XdrIndex) -> list[tuple[int, int, float, int]]:
 
 def together(path: Path, n_parts: int, kind: str = "XTC") -> XdrIndex | None:
     """Walk over a file in so many parts."""
-    status = path.stat()
-    parts = [walk_part(str(path), kind, status.st_size, part, n_parts) for part in range(n_parts)]
-    return join_parts(str(path), kind, status.st_size, status.st_ctime_ns, parts)
+    file = LongFile(str(path), kind, path.stat().st_size, path.stat().st_ctime_ns)
+    assert walk_part(file, n_parts, n_parts) is None
+    return join_parts(file, [walk_part(file, part, n_parts) for part in range(n_parts)])
 
 
 @given(st.data())
@@ -89,24 +89,6 @@ def test_parts_of_small_frames_are_the_whole(tmp_path_factory, data):
     alone = read_index(str(path), "XTC")
     assert index.facts == alone.facts
     assert seen(pickle.loads(pickle.dumps(alone))) == expected
-
-
-@pytest.mark.parametrize("damaged", [False, True])
-def test_threads_walk_over_a_long_file(tmp_path, monkeypatch, damaged):
-    path = make(tmp_path / "a.xtc", [0.1 * i for i in range(50)])
-    if damaged:
-        content = bytearray(path.read_bytes())
-        content[walked(path)[20][0]] ^= 255
-        path.write_bytes(bytes(content))
-    parts, whole = [], walk.walk_part
-    monkeypatch.setattr(walk, "PART_BYTES", 1000)
-    monkeypatch.setattr(walk, "walk_part", lambda *args, **more: (parts.append(args), whole(*args, **more))[1])
-    if damaged:
-        with pytest.raises(TrajectoryError, match="frame 20 is damaged"):
-            read_index(str(path), "XTC")
-    else:
-        assert seen(read_index(str(path), "XTC")) == walked(path)
-    assert len(parts) == walk.MAX_PARTS
 
 
 @pytest.mark.parametrize("kind", ["xtc", "trr"])
@@ -200,8 +182,8 @@ def test_frames_that_follow_while_a_file_is_walked_over_are_left_out(tmp_path):
     size, expected = path.stat().st_size, walked(path)
     with open(path, "ab") as file:
         file.write(b"".join(small_frame(4, float(i)) for i in range(10, 15)))
-    parts = [walk_part(str(path), "XTC", size, part, 3) for part in range(3)]
-    index = join_parts(str(path), "XTC", size, path.stat().st_ctime_ns, parts)
+    before = LongFile(str(path), "XTC", size, path.stat().st_ctime_ns)
+    index = join_parts(before, [walk_part(before, part, 3) for part in range(3)])
     if index is not None:  # frames behind the last whole one may be taken for what a damaged one has swallowed
         assert seen(index) == expected
     assert os.path.getsize(path) > size
