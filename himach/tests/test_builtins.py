@@ -6,8 +6,6 @@ from typing import Any
 
 import MDAnalysis as mda
 import numpy as np
-import pytest
-from MDAnalysis.analysis.hydrogenbonds import HydrogenBondAnalysis
 from MDAnalysis.analysis.rdf import InterRDF
 from MDAnalysis.analysis.rms import RMSD
 
@@ -35,32 +33,6 @@ def test_rdf(nanopore: Files) -> None:
     table = run_builtin("rdf", nanopore, stop=10, a="name K", b="name O", r_max=8.0, bins=50)["rdf"]
     assert np.allclose(table["r"], expected.bins)
     assert np.allclose(table["g"], expected.rdf, rtol=1e-6)
-
-
-def test_hydrogen_bonds(villin: Files) -> None:
-    groups = {"donors": "protein and name N", "hydrogens": "protein and name H HN", "acceptors": "protein and name O"}
-    expected = HydrogenBondAnalysis(
-        mda.Universe(villin[1], villin[0]),
-        **{f"{name}_sel": text for name, text in groups.items()},
-        d_a_cutoff=3.0,
-        d_h_a_angle_cutoff=150,
-    ).run(stop=20)
-    table = run_builtin("hydrogen-bonds", villin, stop=20, tau_max=3, **groups)["counts"]
-    assert list(table["bonds"]) == list(expected.count_by_time())
-    assert sum(table["bonds"]) > 0
-
-
-def test_msd_of_water_begins_at_nothing_and_grows(nanopore: Files) -> None:
-    table = run_builtin("msd", nanopore, stop=20, tau_max=5)["msd"]
-    assert table["msd"][0] == pytest.approx(0, abs=1e-6)
-    assert (np.diff(table["msd"]) > 0).all()
-
-
-def test_survival_of_water_begins_at_one_and_falls(nanopore: Files) -> None:
-    survival = run_builtin("water-residence", nanopore, stop=20, solute="name K", tau_max=5)["survival"]["survival"]
-    assert survival[0] == 1
-    assert (np.diff(survival) <= 0).all()
-    assert 0 < survival[-1] < 1
 
 
 def test_ion_permeation() -> None:
