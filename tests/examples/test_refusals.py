@@ -99,6 +99,11 @@ REFUSED = {
         ({"a": "name H*"}, "contacts: parameter a: 'name H.' selects no atom but hydrogens; choose other atoms"),
         ({"b": "name N", "scheme": "ca"}, "contacts: parameter b: 'name N' selects no alpha carbon"),
     ],
+    ("native-contacts", ADK): [
+        ({"a": "name H*"}, "parameter a selects hydrogens only"),
+        ({"a": "resid 1:3"}, "no pair of atoms within 4.5 Å whose residues are 4 apart"),
+        ({"beta": 0.0}, "beta must be greater than 0"),
+    ],
     ("membrane", MEMBRANE): [
         ({"headgroups": "name XX"}, "headgroups"),
         ({"headgroups": "resid 1 and name P"}, "selects atoms of one residue"),

@@ -152,6 +152,7 @@ class CachedFramesTests(FrameSourceTests):
         numbers = np.array([0, 1, 2, 19, 20, 1 << 40])
         assert source.holds(numbers).tolist() == [True, True, True, True, False, False]
         assert source.holds(numbers, native=True).tolist() == [True, False, True, False, False, False]
+        assert source.holds(np.arange(-1, 2)).tolist() == [False, True, True]
         assert source.bounds() == (0, 19)
         assert source.bounds(native=True) == (0, 18)
         facts = source.facts()
@@ -174,6 +175,9 @@ class CachedFramesTests(FrameSourceTests):
         bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
         found = [{frames[at] for at in np.flatnonzero(kind).tolist()} for kind in bits]
         assert found == [NATIVES & set(frames), ALIENS & set(frames)]
+        numbers = np.array(frames, dtype=np.int64)
+        assert source.holds(numbers).tolist() == [number < N_FRAMES for number in frames]
+        assert source.holds(numbers, native=True).tolist() == [number in NATIVES for number in frames]
         others = ~words
         source.mark(frames, *others)  # bits that are set stay
         assert (others == 2**64 - 1).all()

@@ -34,13 +34,3 @@ def test_hydrogens_and_neighbours_in_sequence_have_no_contacts():
         analysis.setup(universe)
         apart = np.abs(heavy.resindices[i] - heavy.resindices[j]) >= exclude
         assert len(analysis.native) == ((distances <= 4.5) & apart).sum()
-
-
-def test_refusals():
-    for parameters, message in (
-        ({"a": "name H*"}, "parameter a selects hydrogens only"),
-        ({"a": "resid 1:3"}, "no pair of atoms within 4.5 Å whose residues are 4 apart"),
-        ({"beta": 0.0}, "beta must be greater than 0"),
-    ):
-        with pytest.raises(himach.UsageError, match=message):
-            himach.run(NativeContacts(**parameters), DCD, PSF, stop=2, cache="off")

@@ -66,10 +66,7 @@ def test_cross_correlation():
 
 
 def test_a_random_walk_is_a_cosine():
-    universe = MDAnalysis.Universe(RANDOM_WALK_TOPO, RANDOM_WALK)
     computed = plain.run(Pca(selection="all", fit="none", components=2), RANDOM_WALK, RANDOM_WALK_TOPO)
-    expected = PCA(universe, "all").run()
-    np.testing.assert_allclose(computed["variance"]["variance"], expected.results.variance[:2].real, rtol=1e-5)
     assert computed["variance"]["cosine"][0] == pytest.approx(0.99, abs=0.02)
     assert plain.run(Pca(components=2), *sample("villin"))["variance"]["cosine"][1] < 0.1
 

@@ -231,22 +231,6 @@ def test_a_killed_writer_leaves_no_grant(tmp_path):
     assert limit - 10_000 < survey(store.path).used <= limit
 
 
-def test_grants_of_living_writers_count(tmp_path):
-    store = Store(tmp_path / "store")
-    limit = 64_000_000
-    store.set_quota(limit)
-    waiting = store.dataset("waiting")
-    waiting.write(0, 0.0, None, positions_of(0))  # granted a step of which it has used little
-    waiting.flush()
-    assert writer(store.path, limit, "/other", 500).wait(60) == 0
-    left = limit - survey(store.path).used
-    assert 230_000 < left < 260_000
-    for number in range(1, left // 7000):
-        assert waiting.write(number, 0.0, None, positions_of(number))
-    waiting.close()
-    assert survey(store.path).used <= limit
-
-
 def test_segments_are_small_parts_of_the_quota(tmp_path):
     store = Store(tmp_path / "store")
     store.set_quota(16 << 20)

@@ -22,12 +22,6 @@ from himach.io.trajectories.failures import reason
 from himach.io.trajectories.origin import open_origin
 
 
-def test_unpickled_builds_no_index(tmp_path, monkeypatch):
-    state = pickle.dumps(open_origin([make(tmp_path / "a.xtc", [0, 1, 2])]))
-    monkeypatch.setattr("himach.io.trajectories.files.read_index", None)
-    assert [frame.time for frame in pickle.loads(state).read([2, 0])] == [2, 0]
-
-
 def test_unpickled_xyz_counts_no_lines(tmp_path, monkeypatch):
     _, trajectory = copied("XYZ", tmp_path)
     state = pickle.dumps(open_origin([trajectory]))
