@@ -60,7 +60,8 @@ def test_a_second_run_maps_nothing(place):
     assert again.record["assignment"] == {"native": 0, "alien": 0, "residue": 0}
 
 
-@pytest.mark.nightly(but=1)
+@pytest.mark.nightly(but=2)
+@pytest.mark.parametrize("ranks", [1, 3])
 @pytest.mark.parametrize(
     ("kept", "selection"),
     [
@@ -70,11 +71,11 @@ def test_a_second_run_maps_nothing(place):
         ({"start": 60, "stop": 3, "step": -1}, {"stop": 33}),
     ],
 )
-def test_any_selection_takes_what_is_there(place, selection, kept):
+def test_any_selection_takes_what_is_there(place, selection, kept, ranks):
     run(place, pairs=place / "pairs", **kept)
     slices = [slice(*map(choice.get, ("start", "stop", "step"))) for choice in (selection, kept)]
     expected, there = (set(range(N_FRAMES)[chosen]) for chosen in slices)
-    obtained = run(place, pairs=place / "pairs", **selection)
+    obtained = run(place, pairs=place / "pairs", ranks=ranks, **selection)
     assert text(obtained) == text(run(place, **selection))
     assert obtained.record["reused"]["frames"] in (len(expected & there), 0)
     only = run(place, ["Columns", "Presence"], pairs=place / "pairs", **selection)

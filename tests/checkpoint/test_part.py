@@ -1,4 +1,4 @@
-"""Parts come back as they were written, or the frames that are chosen of them, and merge as if they had been mapped."""
+"""Parts come back as they were written, or the frames that are chosen of them."""
 
 import math
 import os
@@ -20,14 +20,12 @@ from support.needs import small_disk
 import himach
 from himach.checkpoint.objects import NotPlainError, as_dtype, describe
 from himach.checkpoint.part import BadPartError, open_part, read_summary, write_part
-from himach.engine.merging.merge import Merge
-from himach.engine.pairs.block import SHARDS, Block, Form
+from himach.engine.pairs.block import SHARDS, Form
 from himach.engine.pairs.emission import Emission
 from himach.engine.pairs.keys import ENCODED
 from himach.engine.pairs.values import Pickled
 from himach.engine.shuffle import block_file
-from himach.engine.shuffle.stack import MergedBlocks
-from himach.engine.stamps import Frames, FrameTable, Stamps
+from himach.engine.stamps import FrameTable, Stamps
 
 QUICK = settings(max_examples=100, suppress_health_check=list(HealthCheck))
 
@@ -319,64 +317,6 @@ def test_covered_frames(tmp_path, numbers, step, first):
     summary = read_summary(path)
     assert (summary.covered, summary.pairs, summary.nbytes) == (covered, 0, path.stat().st_size)
     assert open_part(path, trusted=False).covered == covered
-
-
-@pytest.mark.parametrize("direction", [1, -1])
-@pytest.mark.parametrize("disk", [False, True])
-def test_parts_behind_a_ranks_own_frames_merge_as_if_they_had_been_mapped(tmp_path, direction, disk):
-    chunks = some_frames(240)
-    selected = range(240)[::direction]
-    whole = Made(chunks)
-    tables, ranks = [], []
-    every = [frame for chunk in chunks for frame in chunk]
-    # Frames of three parts and those that two ranks map themselves, all of them interleaved.
-    for rank in (0, 1):
-        table, blocks = FrameTable(np.empty(0, np.int64), np.empty(0)), []
-        for own in range(5)[rank::2]:
-            made = Made([every[own::5][:20], every[own::5][20:]], own, 5)
-            if own < 2:
-                steps, result = made.numbers, made.blocks
-                result = [block_at(block, len(table)) for block in result]
-                table = FrameTable.joined([table, FrameTable(steps, made.table.times, made.table.boxes)])
-                blocks += result
-                continue
-            part = open_part(made.write(tmp_path), trusted=False)
-            if disk:
-                blocks += [block.part(0, SHARDS) for block in part.on_disk(len(table))]
-                frames = part.chosen()[1]
-            else:
-                result, frames = part.chosen(BitMap64(range(240)), len(table))
-                blocks += result
-            table = FrameTable.joined([table, frames])
-        steps = table.steps if direction > 0 else 239 - table.steps
-        tables.append(FrameTable(steps, table.times, table.boxes))
-        kinds = {}
-        for block in blocks:
-            kinds.setdefault(block.kind, []).append(block)
-        ranks.append([MergedBlocks(alike).part(0, SHARDS) for alike in kinds.values()])
-    steps = whole.table.steps if direction > 0 else 239 - whole.table.steps
-    one = [FrameTable(steps, whole.table.times, whole.table.boxes)]
-    kinds = {}
-    for block in whole.blocks:
-        kinds.setdefault(block.kind, []).append(block)
-    source = [[MergedBlocks(alike).part(0, SHARDS) for alike in kinds.values()]]
-    assert merged(ranks, tables, selected) == merged(source, one, selected)
-
-
-def block_at(block, offset):
-    return Block(block.form, block.width, block.bounds, **block.columns() | {"at": block.at + np.uint32(offset)})
-
-
-def merged(ranks, tables, selected):
-    """Return every key's series, as exactly as can be told."""
-    details = {}
-    for key, series in Merge(ranks, Frames.joined(tables, selected.step > 0), selected).groups():
-        values = series.values
-        values = list(map(exact, values)) if isinstance(values, list) else None if values is None else exact(values)
-        boxes = series.boxes
-        boxes = None if boxes is None else boxes.tobytes()
-        details[key] = (series.frames.tolist(), series.steps.tolist(), series.times.tolist(), boxes, values)
-    return details
 
 
 def test_pickles_only_where_they_are_allowed(tmp_path):
