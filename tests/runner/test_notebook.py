@@ -1,4 +1,4 @@
-"""A real notebook: analyses defined in its cells, on two ranks, with progress and results that show themselves."""
+"""A real notebook: analyses of its cells on two ranks, and live, with progress and results that show themselves."""
 
 import re
 
@@ -9,9 +9,9 @@ from nbclient import NotebookClient
 
 pytestmark = pytest.mark.slow
 
+FILES = f"import himach\nDCD, PSF = {str(DCD)!r}, {str(PSF)!r}"
 CELL = """
 import numpy as np
-import himach
 from collections import namedtuple
 
 Pair = namedtuple("Pair", "a b")
@@ -45,14 +45,18 @@ def mine(**options):
 """
 
 
-def test_an_error_in_a_notebook_is_the_users_lines_and_its_text(tmp_path):
-    start = f"import himach\nDCD, PSF = {str(DCD)!r}, {str(PSF)!r}"
-    cells = [start, FAILING, "mine()", "mine(ranks=2)", "himach.run(Odd(), '/nowhere.xtc')", "mine(step=0)"]
+def execute(tmp_path, cells, **options):
+    """Run these cells in a notebook; return them with their outputs."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     where = {"metadata": {"path": tmp_path}}
-    NotebookClient(notebook, timeout=120, kernel_name="python3", resources=where, allow_errors=True).execute()
+    NotebookClient(notebook, timeout=120, kernel_name="python3", resources=where, **options).execute()
+    return notebook.cells
+
+
+def test_an_error_in_a_notebook_is_the_users_lines_and_its_text(tmp_path):
+    cells = [FILES, FAILING, "mine()", "mine(ranks=2)", "himach.run(Odd(), '/nowhere.xtc')", "mine(step=0)"]
     shown = []
-    for cell in notebook.cells[2:]:
+    for cell in execute(tmp_path, cells, allow_errors=True)[2:]:
         (error,) = (output for output in cell.outputs if output.output_type == "error")
         shown.append(re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback)))
     for text in shown:
@@ -69,15 +73,13 @@ def test_an_error_in_a_notebook_is_the_users_lines_and_its_text(tmp_path):
 
 def test_analyses_in_cells_run_on_two_ranks(tmp_path):
     cells = [
+        FILES,
         CELL,
-        f"DCD, PSF = {str(DCD)!r}, {str(PSF)!r}",
         "himach.run(Ends(), DCD, PSF)",
         "two = himach.run(Ends(), DCD, PSF, ranks=2); two",
         "print(two.outcome == himach.run(Ends(), DCD, PSF).outcome, two.record['ranks'])",
     ]
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
-    alone, two, equal = (cell.outputs for cell in notebook.cells[2:])
+    alone, two, equal = (cell.outputs for cell in execute(tmp_path, cells)[2:])
     for outputs in (alone, two):
         shown = [output["data"] for output in outputs if output.output_type == "execute_result"]
         assert len(shown) == 1
@@ -111,15 +113,35 @@ def interrupted(ranks):
 
 def test_a_notebook_shows_one_bar_whatever_the_ranks_and_an_interrupt_in_a_line(tmp_path):
     ranks = ["None", "2", "himach.Ranks(2)"]
-    cells = [f"import himach\nDCD, PSF = {str(DCD)!r}, {str(PSF)!r}", BARS]
+    cells = [FILES, BARS]
     cells += [f"{call}{number})" for call in ("run(", "interrupted(") for number in ranks]
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    where = {"metadata": {"path": tmp_path}}
-    NotebookClient(notebook, timeout=120, kernel_name="python3", resources=where, allow_errors=True).execute()
-    for cell in notebook.cells[2:5]:
+    executed = execute(tmp_path, cells, allow_errors=True)
+    for cell in executed[2:5]:
         text = "".join(output.get("text", "") for output in cell.outputs)
         assert "98/98" in text and text.count(" 0/98") <= 1, cell
-    for cell in notebook.cells[5:]:
+    for cell in executed[5:]:
         assert [output.traceback for output in cell.outputs if output.output_type == "error"] == [
             ["KeyboardInterrupt: run() was interrupted"]
         ]
+
+
+SEEN = """
+class Seen(himach.Analysis):
+    "How many frames there were."
+    def map(self, frame):
+        yield "frames", frame.number
+    def reduce(self, key, series):
+        return len(series)
+    def finish(self, results):
+        return {"seen": {"frames": [results["frames"]]}}
+    def plot(self, outcome, axes):
+        axes.bar(["seen"], outcome["seen"]["frames"])
+"""
+
+
+def test_a_cell_of_a_live_run_redraws_itself(tmp_path):
+    live = "last = himach.follow(Seen(), DCD, PSF, every=20, idle=0.5, progress=False)"
+    followed = execute(tmp_path, [FILES, SEEN, live])[-1].outputs
+    (shown,) = (item["data"]["text/html"] for item in followed if item.output_type == "display_data")
+    for words in ("98", "data:image/png", "by updates"):
+        assert words in shown

@@ -1,13 +1,15 @@
 """Runs over the frames of an engine, with streams as they come and as they should not."""
 
 import signal
+import sys
 import time
 
 import numpy as np
 import pytest
 from runner.live.engines import N_ATOMS, MadeUpEngine, made_up, topology
 from support.cache_data import Emit
-from support.commands import himach, processes_with, same_files, start_himach, wait_until, write_analysis
+from support.commands import DATA, himach, processes_with, same_files, start_himach, wait_until, write_analysis
+from support.ranks import mpiexec
 
 import himach as package
 from himach.errors import TrajectoryError, UsageError
@@ -252,3 +254,10 @@ def test_what_ends_a_run_leaves_no_process(tmp_path, monkeypatch, signals, codes
     assert process.returncode in codes
     assert wait_until(lambda: not processes_with(mark), 30)
     assert len(kept("run7")) == 12
+
+
+@pytest.mark.slow
+def test_no_frame_is_one_error_of_all_ranks():
+    command = [sys.executable, "-P", "-m", "himach", "follow", "rmsd", "-t", "nothing", *DATA[2:], "--idle", "1"]
+    done = mpiexec(2, command, timeout=90, code=1)
+    assert done.stderr.count("there is no frame to analyse") == 1
