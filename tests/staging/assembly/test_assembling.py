@@ -1,29 +1,39 @@
-"""Slices become frames: as a slow, obvious twin does it, on one node; on several in ranks_assembling.py."""
+"""Slices become frames: totals, histories, kills, several nodes, a store without room."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+import random
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pyroaring import BitMap64
 from runner.live.engines import topology
+from support.cache_data import stage_on_nodes
 from support.commands import himach as command
 from support.commands import write_analysis
-from support.ranks import run_under_mpiexec
+from support.threads import on_threads, run_ranks
 
 import himach
-from himach.io.push.held_slices import find_slices
+from himach.benchmarks.slices.kills import torment
+from himach.io.push.held_slices import HeldSlices, RankSlices, SliceKind, find_slices
+from himach.io.store.quota import survey
 from himach.io.store.store import Store, StoreConflictError, StoreFullError
+from himach.ranks import collective
 from himach.ranks.communicator import alone
 from himach.staging.assembly.assemble import assemble
-from himach.staging.assembly.complete_frames import WHOLE_FRAME, assign
+from himach.staging.assembly.complete_frames import WHOLE_FRAME, assign, totals
+from himach.staging.assembly.target import AssemblyTarget
 
 N_ATOMS = 500
 BOX = np.array([9, 8, 7, 90, 90, 90], np.float32)
@@ -203,11 +213,42 @@ def test_a_run_assembles_by_itself(tmp_path, monkeypatch):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("ranks", "nodes"), [(3, "n0,n1"), (3, "n0")])
-def test_on_several_nodes(tmp_path, monkeypatch, ranks, nodes):
-    monkeypatch.setenv("HIMACH_NODES", nodes)
-    monkeypatch.setenv("STORES", str(tmp_path / "{node}"))
-    run_under_mpiexec(Path(__file__).with_name("ranks_assembling.py"), ranks)
+@pytest.mark.parametrize("nodes", [["n0", "n1", "n0"], ["n0", "n0", "n0"]])
+def test_slices_of_ranks_of_several_nodes_become_frames(tmp_path, nodes):
+    n_atoms, n_frames = 100_000, 30  # for several rounds
+    rng = np.random.default_rng(1)
+    positions = rng.uniform(0, 50, (n_frames, n_atoms, 3)).astype(np.float32)
+    owners = rng.integers(0, 3, (n_frames, n_atoms))
+    for rank, node in enumerate(nodes):
+        with himach.Writer("run7", n_atoms, cache=tmp_path / node, rank=rank) as writer:
+            for number in set(range(n_frames)) - ({17} if rank == 1 else set()):
+                ids = rng.permutation(np.flatnonzero(owners[number] == rank))
+                if number == 19 and rank == 1:
+                    ids = np.append(ids, np.flatnonzero(owners[number] == 0)[:1])
+                chosen = positions[number][ids]
+                writer.push_slice(number, ids, chosen, time=number, velocities=-chosen)
+    done = stage_on_nodes(tmp_path, nodes, "stage", "run7", "--assemble", code=0)
+    for words in ("28 frames assembled", "no slice of rank 1", "is in the slices of rank 0 and rank 1"):
+        assert words in done.stdout
+    by_node = []
+    for node in set(nodes):
+        dataset = Store(tmp_path / node).dataset("run7", b"", create=False)
+        by_node.append(list(dataset.native))
+        for frame in dataset.read(by_node[-1]):
+            assert np.array_equal(frame.positions, positions[frame.number])
+            assert np.array_equal(frame.velocities, -positions[frame.number])
+    assert sorted(itertools.chain(*by_node)) == sorted({*range(n_frames)} - {17, 19})
+    assert max(map(len, by_node)) - min(map(len, by_node)) <= n_frames // len(by_node) // 4 + 1
+
+
+def test_a_node_without_a_store_gets_no_frames(tmp_path, monkeypatch):
+    monkeypatch.setattr(collective, "_meet", lambda comm, *options, **more: comm.barrier())  # threads wait by it
+    with himach.Writer("run8", 3, cache=tmp_path, rank=0) as writer:
+        for number in range(20):
+            writer.push_slice(number * 10**13, [0, 1, 2], np.ones((3, 3), np.float32), time=number)
+    stores = {"n0": Store(tmp_path)}
+    for done in run_ranks(["n0", "n1", "n0"], lambda world: assemble(world, stores.get(world.name), "run8")):
+        assert (done.frames, done.waiting, done.absent, list(done.nodes)) == (20, 0, {}, ["n0"])
 
 
 @pytest.mark.nightly
@@ -246,3 +287,112 @@ def test_lammps_pushes_what_it_dumps(tmp_path, monkeypatch):
         dumped = dumped[np.argsort(dumped[:, 0])]
         assert frame is not None and np.array_equal(frame.positions, dumped[:, 1:].astype(np.float32))
         assert np.array_equal([rows[axis][frame.number] for axis in "xyz"], frame.positions[700].astype(float))
+
+
+FAR = 2**62
+NUMBERS = st.one_of(st.integers(0, 40), st.integers(0, 20).map(lambda i: 1000 * i + 7), st.integers(0, FAR))
+
+
+def make_slices(ranks: list[dict[int, int]]) -> HeldSlices:
+    slices = []
+    for rank, atoms in enumerate(ranks):
+        numbers = np.array(sorted(atoms), np.int64)
+        counts = np.array([atoms[number] for number in numbers.tolist()], np.uint32)
+        slices.append(RankSlices(rank, SimpleNamespace(native=BitMap64(numbers)), 1, numbers, counts))
+    return HeldSlices(slices)
+
+
+def count_atoms(comm, slices: HeldSlices, at_once: int) -> dict[int, int]:
+    """All frames of which there are atoms; they ascend."""
+    counts: dict[int, int] = {}
+    for frames, atoms in totals(comm, None, slices, 100, at_once):
+        for number, count in zip(frames, atoms.tolist(), strict=True):
+            assert number > max(counts, default=-1)
+            counts |= {number: count} if count else {}
+    return counts
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(st.lists(st.dictionaries(NUMBERS, st.integers(1, 9), max_size=12), max_size=3), min_size=1, max_size=3),
+    st.integers(1, 6),
+)
+@example([[{0: 1, 2: 3}], [{2: 4, 9: 1, FAR: 2}]], 3)
+def test_totals_are_those_of_a_dict(nodes, at_once):
+    expected: Counter[int] = Counter()
+    for ranks in nodes:
+        for atoms in ranks:
+            expected.update(atoms)
+    for counts in on_threads(len(nodes), lambda comm: count_atoms(comm, make_slices(nodes[comm.rank]), at_once)):
+        assert counts == dict(expected)
+
+
+IS_FILE = Path.is_file
+
+
+def test_files_that_vanish_meanwhile_are_no_error(tmp_path, monkeypatch):
+    store = Store(tmp_path / "store")
+    with store.dataset("others") as dataset:
+        dataset.write(0, 0.0, None, np.random.default_rng(0).random((100_000, 3), np.float32))
+    used = survey(store.path).used
+
+    def is_file(path):
+        """Somebody evicts whatever is looked at."""
+        was = IS_FILE(path)
+        if was and path.is_relative_to(store.path):
+            path.unlink()
+        return was
+
+    monkeypatch.setattr(Path, "is_file", is_file)
+    advice = re.search(r"--quota (\d+)MiB", AssemblyTarget(store, "run7", SliceKind(b"", 3, b"0" * 16)).advice())
+    assert advice is not None
+    assert 1 << 20 < used < int(advice[1]) << 20 < used + (5 << 20)
+
+
+ASSEMBLE = """
+import sys
+from pathlib import Path
+from himach.io.store.store import Store
+from himach.ranks.communicator import alone
+from himach.staging.assembly.assemble import assemble
+while not Path(sys.argv[2]).exists():
+    assemble(alone(), Store(sys.argv[1]), "run7")
+done = assemble(alone(), Store(sys.argv[1]), "run7")
+assert not done.absent and not done.waiting, done
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_what_was_acknowledged_outlives_kills(tmp_path):
+    """``himach bench slices --only kills`` does it 200 times."""
+    outcome = torment(tmp_path / "torment", 25, random.Random(7))
+    assert sum(outcome.kills.values()) == 25
+    assert outcome.acknowledged > 0
+    assert (outcome.wrong, outcome.lost) == ([], [])
+
+
+def test_two_assemblers_and_a_writer_at_once(tmp_path):
+    place, end = tmp_path / "store", tmp_path / "end"
+    words = [sys.executable, "-c", ASSEMBLE, str(place), str(end)]
+    assemblers = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    for first in range(0, 400, 50):
+        for rank, slices in enumerate(shared_out(range(first, first + 50), 3)):
+            push(place, rank, slices)
+    end.touch()
+    for process in assemblers:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+    check(place, range(400))
+    assert find_slices(Store(place), "run7") == {}
+
+
+@pytest.mark.slow
+def test_nothing_acknowledged_is_lost_or_hidden():
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("histories.py")), "--steps", "150", "--seed", "1"],
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    for what in ("push", "push_slices", "put_together", "drop", "evict", "restart"):
+        assert f"'{what}'" in done.stdout
