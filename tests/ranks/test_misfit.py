@@ -1,4 +1,4 @@
-"""What MPICH's wheel cannot begin with is said before it ends by itself: a launcher's protocol, too little memory."""
+"""What MPICH's wheel cannot begin with is said before: a launcher's protocol, too little memory, several containers."""
 
 import re
 import shlex
@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from support import needs
-from support.ranks import clean_environment
+from support.ranks import clean_environment, mpiexec
 
 from himach.errors import RankError
 from himach.ranks import mpi
@@ -58,3 +58,28 @@ def test_ranks_of_a_node_that_share_no_memory(hosts, said):
     library = SimpleNamespace(COMM_TYPE_SHARED=1, LOR=or_, Get_library_version=lambda: "Open MPI v5.0.6\n")
     with pytest.raises(RankError, match=said):
         mpi._world(library, comm, ("n3", "n3"))
+
+
+CONTAINER = ["unshare", "--user", "--map-current-user", "--pid", "--fork", "--mount-proc"]
+INSIDE = f'if [ "$PMI_RANK" = "$0" ]; then exec "$@"; else shift {len(CONTAINER)}; exec "$@"; fi'
+SHARE = """
+from himach.ranks import mpi
+world = mpi.connect()
+shared = world.share_words(2)
+shared.words[world.node.rank] = 5 + world.node.rank
+world.node.barrier()
+print(shared.words.tolist())
+"""
+
+
+@pytest.mark.parametrize("inside", [0, 1, None])
+def test_ranks_in_several_containers_are_refused_by_name(inside):
+    """The number of a process in one container is that of another process in the next."""
+    if subprocess.run([*CONTAINER, "true"], capture_output=True, check=False).returncode:
+        needs.skip("the right to begin a container (unshare --user --pid)")
+    command = ["sh", "-c", INSIDE, str(inside), *CONTAINER, sys.executable, "-c", SHARE]
+    done = mpiexec(2, command, timeout=60, environ={"UCX_TLS": "tcp,self"})
+    if inside is None:
+        assert (done.returncode, done.stdout) == (0, 2 * "[5, 6]\n"), done.stderr
+    else:
+        assert done.returncode == 1 and " do not see each other in /proc, and " in done.stderr

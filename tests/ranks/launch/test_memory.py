@@ -1,10 +1,16 @@
-"""Limits of memory: found on the node, and given by the user."""
+"""Memory: limits found on the node and given by the user; many runs over one `himach.Ranks` leave nothing behind."""
 
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from himach.analysis import Analysis
+from himach.benchmarks.runs.staying import Held
 from himach.errors import UsageError
 from himach.ranks.launch import memory
 from himach.runner.options import Job
@@ -69,3 +75,22 @@ def test_pairs_go_to_a_directory_of_the_user_or_the_job(monkeypatch):
     assert memory.scratch_directory() == Path("/job")
     monkeypatch.setenv("TMPDIR", "/mine")
     assert memory.scratch_directory() == Path("/mine")
+
+
+#: Of this process and two ranks together, of a run that ends well and one that fails.
+BYTES_A_RUN = 16_000
+
+
+@pytest.mark.nightly
+def test_fifty_runs_leave_what_ten_leave():
+    # In a process of its own: what other tests have left in this one may grow meanwhile.
+    program = Path(__file__).with_name("growing.py")
+    done = subprocess.run([sys.executable, "-P", program], stdout=subprocess.PIPE, text=True, check=True)
+    held = [Held(*map(int, line.split())) for line in done.stdout.splitlines()]
+    assert len({one.descriptors for one in held}) == 1
+    assert held[-1].mappings < held[0].mappings + 15, "one a run would be 45"
+    # /dev/shm is others', too.
+    assert min(after.segments - before.segments for before, after in pairwise(held)) < 15
+    # What a run leaves behind grows each time; what libraries keep for themselves, now and then.
+    grown = min(after.memory - before.memory for before, after in pairwise(held))
+    assert grown < 15 * BYTES_A_RUN
