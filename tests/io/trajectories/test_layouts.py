@@ -43,7 +43,8 @@ def test_readers_of_mdanalysis_find_the_frames(tmp_path, format_, velocities, fo
     assert len(universe.trajectory) == 7
     for ts, frame in zip(universe.trajectory, frames, strict=True):
         assert ts.time == pytest.approx(frame.time, abs=1e-3)
-        np.testing.assert_allclose(ts.positions, frame.positions, rtol=2e-7)
+        exact = format_ is not Trr  # which has nm
+        np.testing.assert_allclose(ts.positions, frame.positions, rtol=0 if exact else 2e-7)
         if box:
             np.testing.assert_allclose(ts.dimensions, frame.box, rtol=1e-6)
         else:
@@ -56,13 +57,6 @@ def test_readers_of_mdanalysis_find_the_frames(tmp_path, format_, velocities, fo
             np.testing.assert_allclose(ts.velocities, frame.velocities, rtol=2e-7)
         if forces:
             np.testing.assert_allclose(ts.forces, frame.forces, rtol=4e-7)
-
-
-def test_positions_are_to_the_bit_where_the_format_has_angstroms(tmp_path):
-    frames = sample_frames(3, N_ATOMS)
-    for format_ in (Dcd, NetCdf):
-        universe = universe_of(written(tmp_path, format_, frames))
-        assert [ts.positions.tobytes() for ts in universe.trajectory] == [one.positions.tobytes() for one in frames]
 
 
 def test_trr_is_what_mdanalysis_writes(tmp_path):
@@ -97,26 +91,20 @@ def test_netcdf_says_of_itself_what_the_convention_asks(tmp_path):
 
 
 @pytest.mark.parametrize("format_", [Trr, NetCdf, Dcd])
-def test_a_box_may_go_away_and_come_back(tmp_path, format_):
-    frames = sample_frames(3, N_ATOMS)
-    frames[1].box = None
+def test_a_box_and_velocities_may_go_away_and_come_back(tmp_path, format_):
+    frames = sample_frames(3, N_ATOMS, velocities=format_ is not Dcd)
+    frames[1].box = frames[1].velocities = None
     universe = universe_of(written(tmp_path, format_, frames))
     for ts, frame in zip(universe.trajectory, frames, strict=True):
         np.testing.assert_allclose(ts.positions, frame.positions, rtol=2e-7)
+        if format_ is not Dcd:
+            assert np.isnan(ts.velocities).all() == (frame.velocities is None)
         if frame.box is not None:
             np.testing.assert_allclose(ts.dimensions, frame.box, rtol=1e-6)
         elif format_ is NetCdf:
             assert np.isnan(ts.dimensions[:3]).all()
         else:
             assert ts.dimensions is None
-
-
-def test_vectors_that_one_frame_lacks_are_nan(tmp_path):
-    frames = sample_frames(3, N_ATOMS, velocities=True)
-    frames[1].velocities = None
-    for format_ in (Trr, NetCdf):
-        universe = universe_of(written(tmp_path, format_, frames))
-        assert [bool(np.isnan(ts.velocities).all()) for ts in universe.trajectory] == [False, True, False]
 
 
 def test_box_vectors_are_those_of_mdanalysis():
