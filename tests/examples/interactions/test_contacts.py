@@ -5,8 +5,6 @@ import MDAnalysis
 import mdtraj
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from MDAnalysis.lib.distances import distance_array
 from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
 from support import plain
@@ -15,7 +13,7 @@ import himach
 from himach.examples import sample
 from himach.examples.groups import heavy_atoms, residue_labels
 from himach.examples.interactions.contacts import Contacts
-from himach.examples.interactions.survival import find_runs, mean_stays, stay_tables
+from himach.examples.interactions.survival import find_runs, stay_tables
 
 
 def by_pair(table, column):
@@ -166,21 +164,6 @@ def test_lifetimes_are_those_of_each_pair():
         np.testing.assert_allclose(lifetimes["mean_ps"][row], expected["mean_ps"][0])
         filled = sum(length for _, length in np.frombuffer(runs[0], np.int64).reshape(-1, 2))
         assert outcome["frequency"]["frequency"][row] == filled / 250
-
-
-@settings(max_examples=50)
-@given(st.lists(st.sets(st.integers(0, 30), min_size=1), max_size=6), st.integers(0, 2))
-def test_lasting_of_each_is_lasting_of_one_by_one(present, intermittency):
-    runs = [[find_runs(np.array(sorted(item)), intermittency)] for item in present]
-    stays, mean = mean_stays(runs, 31, 2.0, intermittency)
-    singly = [stay_tables(item, 31, 2.0, intermittency)[1] for item in runs]
-    assert stays.tolist() == [int(table["stays"][0]) for table in singly]
-    np.testing.assert_allclose(mean.values, [table["mean_ps"][0] for table in singly])
-    if present:
-        limits = mean.estimate(0.9)
-        expected = [table.estimates["mean_ps"](0.9) for table in singly]
-        np.testing.assert_allclose(limits.low, [float(item.low) for item in expected])
-        np.testing.assert_allclose(limits.high, [float(item.high) for item in expected])
 
 
 def test_backwards_and_unevenly(tmp_path):

@@ -17,7 +17,6 @@ from himach.examples.liquids.autocorrelations import (
     block_products,
     integral,
     spectral_density,
-    windowed_products,
 )
 from himach.examples.liquids.dielectric import E2_EPS0_K, Dielectric
 from himach.examples.liquids.displacements import UNIT, block_lags
@@ -143,14 +142,6 @@ def test_beside_sums_over_atoms(weights):
     if weights == "none":
         area = np.trapezoid(expected, outcome["vacf"]["tau_ps"])
         assert outcome["diffusion"]["d_cm2_s"][0] == pytest.approx(area / 3 * 1e-4)
-
-
-@settings(max_examples=50)
-@given(seeds, st.integers(1, 40))
-def test_windowed_products_are_means_over_origins(seed, m):
-    vectors = np.random.default_rng(seed).normal(0, 5, (3, m, 3)).cumsum(axis=1)
-    expected = np.stack([direct(vectors, lag) for lag in range(m)], axis=-1)
-    np.testing.assert_allclose(windowed_products(vectors), expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
 
 
 @settings(max_examples=30, deadline=None)

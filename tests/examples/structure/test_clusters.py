@@ -56,19 +56,6 @@ def test_gromos_is_that_of_lists(seed, n, density):
     assert centers.tolist() == expected_centers
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 24))
-def test_tiles_are_put_together(seed, blocks, last):
-    begins = np.array([*range(0, 16 * blocks, 16), 16 * (blocks - 1) + min(last, 16)])
-    near = np.random.default_rng(seed).random((begins[-1], begins[-1])) < 0.5
-    near = np.triu(near) | np.triu(near).T
-    tiles = {
-        (i, j): packed(near[begins[i] : begins[i + 1], begins[j] : begins[j + 1]])
-        for i in range(blocks)
-        for j in range(i, blocks)
-    }
-    np.testing.assert_array_equal(gromos.assemble_bits(tiles, begins), packed(near))
-
-
 @pytest.mark.parametrize(
     ("start", "stop", "step", "cutoff"), [(None, None, None, 2.0), (5, 60, 3, 1.0), (80, 20, -1, 1.0), (3, 4, 1, 1.0)]
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from MDAnalysis.lib.distances import calc_angles, calc_bonds, calc_dihedrals, distance_array
+from MDAnalysis.lib.distances import distance_array
 from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
 from support import plain
 
@@ -73,28 +73,6 @@ def test_torsions_of_mdtraj(torsion, trajectory, topology):
     order = [pairs[tuple(computed[i].tolist())] for i in subset]
     difference = columns_of(table, torsion)[:, subset] - np.degrees(expected[:, order])
     assert np.abs((difference + 180) % 360 - 180).max() < 0.02  # MDTraj's nm are 32-bit numbers
-
-
-@pytest.mark.parametrize(("trajectory", "topology"), [(DCD, PSF), (XTC, GRO)], ids=["no box", "triclinic box"])
-def test_against_mdanalysis(trajectory, topology):
-    universe = MDAnalysis.Universe(topology, trajectory)
-    indices = [5, 900, 20, 3000]
-    ordered = "; ".join(f"index {i}" for i in indices)
-    cut = [ordered.rsplit(";", drop)[0] for drop in (2, 1)]
-    analysis = Geometry(
-        distances=[f"d={cut[0]}", "far=index 1 3300"], angles=[f"a={cut[1]}"], dihedrals=[f"h={ordered}"],
-        minimum=["m=resid 5:9; resid 190:200"],
-    )  # fmt: skip
-    table = plain.run(analysis, trajectory, topology, stop=5)["geometry"]
-    assert list(table) == ["time_ps", "d", "far", "a", "h", "m"]
-    for i, ts in enumerate(universe.trajectory[:5]):
-        four, box = ts.positions[indices], ts.dimensions
-        np.testing.assert_allclose(table["d"][i], calc_bonds(four[0], four[1], box), rtol=1e-6)
-        np.testing.assert_allclose(table["far"][i], calc_bonds(ts.positions[1], ts.positions[3300], box), rtol=1e-6)
-        np.testing.assert_allclose(table["a"][i], np.degrees(calc_angles(*four[:3], box)), rtol=1e-6)
-        np.testing.assert_allclose(table["h"][i], np.degrees(calc_dihedrals(*four, box)), atol=1e-4)
-        a, b = (universe.select_atoms(f"resid {subset}").positions for subset in ("5:9", "190:200"))
-        np.testing.assert_allclose(table["m"][i], distance_array(a, b, box).min(), atol=2e-5)
 
 
 @settings(max_examples=60)

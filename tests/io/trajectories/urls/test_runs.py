@@ -185,10 +185,6 @@ def test_what_is_not_there_is_named(web, tmp_path):
     topology, _ = make(web.folder)
     with pytest.raises(UsageError, match=r"trajectory http://127.0.0.1:\d+/none.xtc cannot be read: there is no such"):
         outcome(web.url("none.xtc"), topology)
-    url = web.url("md.trr")
-    web.fault = lambda number, place: "reset"
-    with pytest.raises(HimachError, match=r"127.0.0.1:\d+/md.trr.*\d times in turn"):
-        outcome(url, topology)
 
 
 def test_a_server_that_is_away_is_stood_in_for_by_the_cache(web, tmp_path):
