@@ -20,6 +20,21 @@ static void test_dropping(void) {
     close_all();
 }
 
+static void test_refused_marks(void) {
+    begin("marks that cannot be");
+    const int64_t wrong[][3] = {{-1, 1, 1}, {0, 0, 1}, {0, 1, -1}, {5, -1, 7}, {INT64_MAX, 1, 2}, {1, INT64_MAX, 3}};
+    uint64_t words[2] = {0};
+    for (size_t i = 0; i < LENGTH(wrong); i++) {
+        CHECK(bodhi_dataset_mark(run, wrong[i][0], wrong[i][1], wrong[i][2], words, words + 1) ==
+              BODHI_ERROR_ARGUMENT);
+    }
+    CHECK(bodhi_dataset_mark(NULL, 0, 1, 1, words, words) == BODHI_ERROR_ARGUMENT);
+    CHECK(bodhi_dataset_mark(run, 0, 1, 1, NULL, words) == BODHI_ERROR_ARGUMENT);
+    CHECK(bodhi_dataset_mark(run, 0, 1, 0, NULL, NULL) == BODHI_OK);
+    CHECK((words[0] | words[1]) == 0);
+    close_all();
+}
+
 static ssize_t descending_getrandom(void *buffer, size_t size, unsigned flags) {
     static unsigned char next = 0xF0;
     (void)flags;
@@ -84,6 +99,7 @@ int main(void) {
     make_home();
     test_dropping_in_a_full_store();
     test_dropping();
+    test_refused_marks();
     test_dropping_copies();
     test_early_tombstones();
     remove_home();
