@@ -93,6 +93,21 @@ def test_other_formats_are_brought_whole(web, tmp_path):
 
 
 @pytest.mark.nightly
+def test_ranks_of_a_node_ask_for_each_byte_once(web, tmp_path):
+    topology, trajectory = make(web.folder, name="md.xtc", n_frames=400, n_atoms=30_000)
+    size = trajectory.stat().st_size
+    assert size > 2 << 24  # ranks walk over it together
+    words = ["run", "rmsd", "-p", "selection=index 0:99", "-n", "2", "--cache", tmp_path / "cache"]
+    local = command(*words[:-1], "off", "-t", trajectory, "-s", topology, "--out", tmp_path / "local")
+    assert local.returncode == 0, local.stderr
+    urls = ("-t", web.url(trajectory.name), "-s", web.url(topology.name))
+    done = command(*words, *urls, "--out", tmp_path / "by-url", TMPDIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "by-url/rmsd.csv").read_bytes() == (tmp_path / "local/rmsd.csv").read_bytes()
+    assert size <= web.sent[trajectory.name] <= size + 16
+
+
+@pytest.mark.nightly
 def test_few_frames_take_few_bytes(web, tmp_path):
     topology, trajectory = make(web.folder, name="md.xtc", n_frames=300, n_atoms=30_000)
     expected = outcome(trajectory, topology, step=100)
