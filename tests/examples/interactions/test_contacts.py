@@ -5,14 +5,16 @@ import MDAnalysis
 import mdtraj
 import numpy as np
 import pytest
+from MDAnalysis.analysis import contacts as peers
 from MDAnalysis.lib.distances import distance_array
-from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
+from MDAnalysisTests.datafiles import CRD, DCD, GRO, PSF, XTC
 from support import plain
 
 import himach
 from himach.examples import sample
 from himach.examples.groups import heavy_atoms, residue_labels
 from himach.examples.interactions.contacts import Contacts
+from himach.examples.interactions.native_contacts import NativeContacts
 from himach.examples.interactions.survival import find_runs, stay_tables
 
 
@@ -202,3 +204,30 @@ def test_a_map_of_more_residues_than_cells(b):
     assert [tick.get_text() for tick in axes.get_xticklabels()][:2] == ["A:ALA0", "A:ALA188"]
     figure.canvas.draw()
     plt.close(figure)
+
+
+HELIX, STRAND = "protein and resid 1:24 and not name H*", "protein and resid 25:90 and not name H*"
+
+
+@pytest.mark.parametrize(("method", "peer"), [("soft", peers.soft_cut_q), ("hard", peers.hard_cut_q)])
+@pytest.mark.parametrize(("reference", "files"), [(None, (PSF, DCD)), (CRD, (PSF, CRD))])
+def test_q_is_that_of_mdanalysis(method, peer, reference, files):
+    native, universe = MDAnalysis.Universe(*files), MDAnalysis.Universe(PSF, DCD)
+    groups = tuple(native.select_atoms(selection) for selection in (HELIX, STRAND))
+    contacts = peers.Contacts(universe, (HELIX, STRAND), groups, method=peer, radius=4.5, pbc=False)
+    analysis = NativeContacts(a=HELIX, b=STRAND, method=method, exclude=0, reference=reference)
+    table = himach.run(analysis, DCD, PSF, step=5, cache="off")["q"]
+    np.testing.assert_allclose(table["q"], contacts.run(step=5).results.timeseries[:, 1], atol=1e-6)
+
+
+def test_hydrogens_and_neighbours_in_sequence_have_no_contacts():
+    """A helix of 24 residues: all contacts, and those four residues apart, of heavy atoms alone."""
+    universe = MDAnalysis.Universe(PSF, DCD)
+    heavy = universe.select_atoms(HELIX)
+    i, j = np.triu_indices(len(heavy), 1)
+    distances = np.linalg.norm(heavy.positions[i].astype(float) - heavy.positions[j], axis=1)
+    for exclude in (0, 4):
+        analysis = NativeContacts(a="protein and resid 1:24", exclude=exclude)
+        analysis.setup(universe)
+        apart = np.abs(heavy.resindices[i] - heavy.resindices[j]) >= exclude
+        assert len(analysis.native) == ((distances <= 4.5) & apart).sum()
