@@ -78,36 +78,27 @@ __all__ = [
     "write_report",
 ]
 
-_HOME = {
-    "Analysis": "himach.analysis",
-    "AnalysisError": "himach.errors",
-    "AtomGroup": "himach.atoms",
-    "Column": "himach.output.table",
-    "HimachError": "himach.errors",
-    "Member": "himach.io.datasets.member",
-    "OpenMMReporter": "himach.io.push.openmm",
-    "Output": "himach.runner.options",
-    "Pairs": "himach.analysis",
-    "Plan": "himach.planning.plan",
-    "RankError": "himach.errors",
-    "Ranks": "himach.ranks.ranks",
-    "Result": "himach.result",
-    "Row": "himach.analysis",
-    "ServerUnreachableError": "himach.errors",
-    "StoreConflictError": "himach.errors",
-    "StoreFullError": "himach.errors",
-    "Table": "himach.output.table",
-    "TextFile": "himach.output.formats",
-    "TimeUpError": "himach.errors",
-    "TrajectoryError": "himach.errors",
-    "UsageError": "himach.errors",
-    "Writer": "himach.io.push.writer",
-    "convert": "himach.conversion.convert",
-    "follow": "himach.runner.follow",
-    "plan": "himach.planning.plan",
-    "run": "himach.runner.run",
-    "write_report": "himach.report.files",
+#: Public names by the module that has them.
+_HOMES = {
+    "himach.analysis": "Analysis Pairs Row",
+    "himach.errors": "AnalysisError HimachError RankError ServerUnreachableError "
+    "StoreConflictError StoreFullError TimeUpError TrajectoryError UsageError",
+    "himach.atoms": "AtomGroup",
+    "himach.output.table": "Column Table",
+    "himach.io.datasets.member": "Member",
+    "himach.io.push.openmm": "OpenMMReporter",
+    "himach.runner.options": "Output",
+    "himach.planning.plan": "Plan plan",
+    "himach.ranks.ranks": "Ranks",
+    "himach.result": "Result",
+    "himach.output.formats": "TextFile",
+    "himach.io.push.writer": "Writer",
+    "himach.conversion.convert": "convert",
+    "himach.runner.follow": "follow",
+    "himach.runner.run": "run",
+    "himach.report.files": "write_report",
 }
+_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

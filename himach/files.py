@@ -8,12 +8,9 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from himach.errors import HimachError
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 
 @contextlib.contextmanager
@@ -48,15 +45,6 @@ def write_bytes(path: str | os.PathLike[str], content: bytes | Iterable[bytes]) 
             file.writelines([content] if isinstance(content, bytes) else content)
     except OSError as error:
         raise HimachError(f"{path} cannot be written ({error.strerror})") from None
-
-
-def write_all(file: int, data: Buffer, at: int) -> None:
-    """Write `data` at byte `at` of the open descriptor `file`."""
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(file, view, at)
-        view = view[written:]
-        at += written
 
 
 def write_through(several_nodes: bool) -> int:

@@ -15,25 +15,23 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
 from pyroaring import BitMap64
 
+from himach.checkpoint.directory import Place
 from himach.checkpoint.objects import NotPlainError
 from himach.checkpoint.part import BadPartError, open_part, write_part
+from himach.checkpoint.reuse import CheckpointRun
 from himach.engine.mapping import Mapped, Mapper
 from himach.engine.pairs.block import SHARDS, reshard
 from himach.errors import HimachError, TimeUpError, UsageError
+from himach.io.datasets.source import Source
 from himach.ranks.collective import run_collectively
 from himach.ranks.communicator import Communicator
+from himach.ranks.launch.stop_requests import StopRequests
 from himach.selection import Selected, numbers_at
-
-if TYPE_CHECKING:
-    from himach.checkpoint.directory import Place
-    from himach.checkpoint.reuse import CheckpointRun
-    from himach.io.datasets.source import Source
-    from himach.ranks.launch.stop_requests import StopRequests
 
 #: Least seconds between commits, and their least distance as a fraction of the time so far.
 EVERY = 30.0

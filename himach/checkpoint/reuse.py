@@ -18,8 +18,8 @@ from pyroaring import BitMap64
 
 from himach.checkpoint.directory import FingerprintVersion, PairsDirectory, Place, is_private
 from himach.checkpoint.map_fingerprint import MapFingerprint, differences
-from himach.checkpoint.opened_files import OpenedFiles
 from himach.checkpoint.part import BadPartError, DamagedPartError, Part, count_pairs, open_part
+from himach.checkpoint.sources import OpenedFiles
 from himach.engine.mapping import Mapper
 from himach.engine.stamps import FrameTable
 from himach.errors import HimachError

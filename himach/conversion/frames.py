@@ -12,10 +12,11 @@ from copy import deepcopy
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from MDAnalysis import AtomGroup, Universe
 
 from himach.atoms import Atoms
 from himach.conversion.options import ConvertOptions
@@ -29,9 +30,6 @@ from himach.io.trajectories.origin import PUSHED
 from himach.ranks.collective import run_collectively
 from himach.ranks.communicator import World
 from himach.transformations import Transformation, find_bonds, topology_bonds
-
-if TYPE_CHECKING:
-    from MDAnalysis import AtomGroup, Universe
 
 TAG = 7040  # of messages with frames
 NO_ATOMS = ReadOptions(np.empty(0, np.int64))

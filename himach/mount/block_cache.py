@@ -14,16 +14,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from himach.errors import HimachError
 from himach.frame import RawFrame
 from himach.io.trajectories.layouts import Bytes, FileLayout
-
-if TYPE_CHECKING:
-    from himach.mount.stores import StoreFrames
+from himach.mount.stores import StoreFrames
 
 BLOCK_BYTES = 4 << 20  # per block of whole frames, of which it has at least one
 KEPT_BYTES = 24 << 20  # of computed blocks, of which at least two are kept

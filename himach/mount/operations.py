@@ -11,16 +11,14 @@ import os
 import stat
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from himach.io.trajectories.layouts import Bytes
 from himach.mount.block_cache import BlockCache
+from himach.mount.stores import Facts, StoreDatasets
 from himach.mount.tree import FAILURES, File, Folder, Tree, make_layout
-
-if TYPE_CHECKING:
-    from himach.mount.stores import Facts, StoreDatasets
 
 log = logging.getLogger("himach.mount")
 

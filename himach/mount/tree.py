@@ -13,14 +13,12 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from himach.errors import HimachError
 from himach.io.trajectories.formats import FORMATS
 from himach.io.trajectories.layouts import Content, FileLayout
-
-if TYPE_CHECKING:
-    from himach.mount.stores import Facts, StoreDatasets
+from himach.mount.stores import Facts, StoreDatasets
 
 log = logging.getLogger("himach.mount")
 

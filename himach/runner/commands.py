@@ -93,7 +93,7 @@ class RunCommand:
         """Make the job; if pairs may be kept, record which files are opened while modules are loaded."""
         if not self.keeps and self.rerun is None and self.update is None:
             return make()
-        from himach.checkpoint.opened_files import OpenedFiles
+        from himach.checkpoint.sources import OpenedFiles
 
         files = OpenedFiles()
         with files.recording():

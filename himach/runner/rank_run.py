@@ -38,8 +38,8 @@ from himach.zazen import assign
 from himach.zazen.node_frames import Share
 
 if TYPE_CHECKING:
-    from himach.checkpoint.opened_files import OpenedFiles
     from himach.checkpoint.reuse import CheckpointRun
+    from himach.checkpoint.sources import OpenedFiles
 
 Atoms = npt.NDArray[np.int64]
 #: Maximum number of stages in a chain: more come from a `then` that makes new ones for ever.
@@ -131,7 +131,7 @@ class RankRun:
         comm = self.world.comm
         self.paths = run_collectively(comm, self._open_paths)
         if comm.bcast(self.job.keeps):
-            from himach.checkpoint.opened_files import OpenedFiles
+            from himach.checkpoint.sources import OpenedFiles
 
             topology = [] if self.job.topology is None else [public_name(self.job.topology)]
             self.files = OpenedFiles([*self.opened.origin.paths, *topology])

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from himach.engine.merging.grouping import gather, merge_rows
-from himach.engine.merging.mixed import merge_mixed
 from himach.engine.merging.parts import Group, KeyBatch, Rows, as_keys, as_rows, check_rows, joined
 from himach.engine.merging.presence import PresenceMerge
 from himach.engine.merging.series import ManySeries, Series
-from himach.engine.pairs.block import Array, Block, Form, Kind, objects, plain_keys, raw, row_bytes
+from himach.engine.pairs.block import Array, Block, Column, Form, Kind, objects, plain_keys, raw, row_bytes
 from himach.engine.pairs.keys import ENCODED
 from himach.engine.stamps import Frames
 from himach.selection import Selected
@@ -136,3 +136,40 @@ def _gather_rows(column: Array, rows: Rows) -> Array:
     if out.nbytes:
         gather(raw(column), rows, raw(out), row_bytes(column))
     return out
+
+
+def merge_mixed(width: int, batches: Sequence[KeyBatch], start: int, stop: int, frames: int) -> Iterator[Group]:
+    """Yield the keys of the shards from `start` to `stop` one by one; `frames` is the number on all ranks."""
+    batch_pairs = [batch.pairs(start, stop) for batch in batches]
+    keys, at, order = (np.concatenate([pairs[column] for pairs in batch_pairs]) for column in range(3))
+    batch_of = np.repeat(np.arange(len(batch_pairs)), [len(pairs[1]) for pairs in batch_pairs])
+    row_of = np.concatenate([np.arange(len(pairs[1])) for pairs in batch_pairs])
+    check_rows(len(at))
+    emitted = np.lexsort((order, at))  # stable: bits precede all else in their frame
+    keys, at, batch_of, row_of = keys[emitted], at[emitted], batch_of[emitted], row_of[emitted]
+    numbers, unmoved = np.arange(len(at), dtype=np.uint32), np.arange(frames, dtype=np.uint32)
+    groups, bounds, at, rows = merge_rows([as_rows(keys)], [at], [unmoved], [numbers])
+    keys = as_keys(groups, width)
+    batch_of, row_of = batch_of[rows], row_of[rows]
+    columns = [pairs[3] for pairs in batch_pairs]
+    for group in range(len(keys)):
+        a, b = int(bounds[group]), int(bounds[group + 1])
+        values = _pick_values(columns, batch_of[a:b], row_of[a:b])
+        yield Group(width, keys[group : group + 1], np.array([0, b - a]), at[a:b], values)
+
+
+def _pick_values(columns: Sequence[Column], batch_of: npt.NDArray[np.int64], row_of: npt.NDArray[np.int64]) -> Column:
+    """Return one key's values; an object array if they have several layouts."""
+    used = [columns[batch] for batch in np.unique(batch_of).tolist()]
+    if all(column is None for column in used):
+        return None
+    first = used[0]
+    if len(used) == 1 and first is not None:
+        uniform: npt.NDArray[Any] = first[row_of]
+        return uniform
+    picked = np.empty(len(batch_of), dtype=object)
+    for place, (batch, row) in enumerate(zip(batch_of.tolist(), row_of.tolist(), strict=True)):
+        column = columns[batch]
+        value = None if column is None else column[row]
+        picked[place] = value.copy() if isinstance(value, np.ndarray | np.void) else value
+    return picked

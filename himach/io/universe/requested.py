@@ -7,17 +7,15 @@ An analysis with atoms() gets frames in which only the rows of those atoms are c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
+from MDAnalysis import Universe
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from himach.errors import AnalysisError
 from himach.io.universe.gather import gather
-
-if TYPE_CHECKING:
-    from MDAnalysis import Universe
 
 Vectors = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]

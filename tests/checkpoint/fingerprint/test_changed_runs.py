@@ -11,7 +11,7 @@ import pytest
 from checkpoint.sample import write_topology, write_trajectory
 from support.commands import himach
 
-from himach.checkpoint.opened_files import OpenedFiles
+from himach.checkpoint.sources import OpenedFiles
 from himach.errors import AnalysisError
 from himach.runner.commands import RunCommand
 from himach.runner.run import on_ranks
