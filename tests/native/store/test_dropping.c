@@ -25,8 +25,7 @@ static void test_refused_marks(void) {
     const int64_t wrong[][3] = {{-1, 1, 1}, {0, 0, 1}, {0, 1, -1}, {5, -1, 7}, {INT64_MAX, 1, 2}, {1, INT64_MAX, 3}};
     uint64_t words[2] = {0};
     for (size_t i = 0; i < LENGTH(wrong); i++) {
-        CHECK(bodhi_dataset_mark(run, wrong[i][0], wrong[i][1], wrong[i][2], words, words + 1) ==
-              BODHI_ERROR_ARGUMENT);
+        CHECK(bodhi_dataset_mark(run, wrong[i][0], wrong[i][1], wrong[i][2], words, words + 1) == BODHI_ERROR_ARGUMENT);
     }
     CHECK(bodhi_dataset_mark(NULL, 0, 1, 1, words, words) == BODHI_ERROR_ARGUMENT);
     CHECK(bodhi_dataset_mark(run, 0, 1, 1, NULL, words) == BODHI_ERROR_ARGUMENT);

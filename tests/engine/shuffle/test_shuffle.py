@@ -1,5 +1,8 @@
-"""Which shards belong to which rank, and when they travel; blocks and tables between ranks that are threads."""
+"""Pairs on their way to the ranks that reduce them: shards, messages, waves, and what lies on a disk meanwhile."""
 
+import os
+import tracemalloc
+import warnings
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -8,14 +11,24 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from MDAnalysis.tests.datafiles import DCD, PSF
 from support.threads import ThreadComm, run_ranks
 
-from himach.engine.pairs.block import SHARDS, Form, by_shard, objects, shards_for
+import himach
+from himach.engine import mapping
+from himach.engine.pairs.block import SHARDS, Form, by_shard, objects, reshard, shards_for
+from himach.engine.pairs.keys import ENCODED, encode
 from himach.engine.pairs.sharding import shard_rows
 from himach.engine.shuffle import exchange
+from himach.engine.shuffle.block_file import ColumnWriter
 from himach.engine.shuffle.exchange import Exchange, shard_range
+from himach.engine.shuffle.runs import Memory, Runs
+from himach.engine.shuffle.spill import Scratch, SpillError
+from himach.engine.shuffle.stack import MergedBlocks
 from himach.engine.shuffle.waves import plan_waves
 from himach.engine.stamps import FrameTable
+
+from ..twin import made_up, run_engine
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 511, 512, 600])
@@ -179,3 +192,152 @@ def test_waves_take_every_shard_once_to_a_rank_of_its_node(sizes, ranks, limit, 
         if waves and not finer and of_node <= limit:
             assert len(waves) == 1
     assert observed == {(shards, number): 1 for shards, number, nbytes in units if nbytes}
+
+
+@pytest.mark.parametrize("width", [0, 2, ENCODED])
+def test_blocks_in_other_numbers_of_shards(width, tmp_path):
+    rng = np.random.default_rng(1)
+    numbers = rng.integers(0, 300, (500, 2))
+    keys = {0: numbers[:, 0], 2: numbers, ENCODED: objects([encode((str(a), b)) for a, b in numbers.tolist()])}[width]
+    columns = {"keys": keys, "at": np.arange(500, dtype=np.uint32), "values": rng.random(500)}
+    few, many = (by_shard(Form.PAIR, width, columns, shards) for shards in (16, 128))
+
+    def listed(block):
+        part = block.part(0, len(block.bounds) - 1)
+        return list(zip(part.keys.tolist(), part.at.tolist(), part.values.tolist(), strict=True))
+
+    assert listed(reshard(few, 128)) == listed(many)
+    assert (reshard(few, 128).bounds == many.bounds).all()
+    assert (reshard(many, 16).bounds == few.bounds).all()
+    assert sorted(listed(reshard(many, 16))) == sorted(listed(few))
+    # On a disk, in fewer shards than the run has.
+    runs = Runs(Memory(1 << 40, tmp_path), 128)
+    runs.refer([Scratch(tmp_path).spill(MergedBlocks([few]))])
+    assert ((runs.sizes() > 0) >= (np.diff(many.bounds) > 0)).all()
+    for start, stop in [(0, 128), (3, 9), (8, 16), (120, 128)]:
+        result, expected = runs.part(start, stop), many.part(start, stop)
+        assert listed(result[0] if result else many.part(0, 0)) == listed(expected)
+        assert not result or (result[0].bounds == expected.bounds).all()
+
+
+FRAMES = 400
+LIMIT = 16 << 20
+
+
+class Heavy(himach.Analysis):
+    """Emits many times the limit of memory, in pairs of every form."""
+
+    def map(self, frame):
+        rng = np.random.default_rng(frame.number)
+        yield himach.Pairs(rng.integers(0, 5000, 5000), rng.random(5000))
+        yield himach.Pairs(rng.permutation(4000)[:2000, np.newaxis])
+        yield ("text", frame.number % 97), rng.random(4000)
+
+    def reduce(self, key, series):
+        if series.values is None:
+            return int(series.steps.sum())
+        return float(np.sum(series.values))
+
+
+def run(memory=None, folder=None):
+    return run_engine(None, [[Heavy()]], range(FRAMES), made_up(range(FRAMES)), 2, 20, memory, folder)
+
+
+def test_memory_stays_within_the_limit_and_the_outcome_is_the_same(tmp_path):
+    whole = run()
+    tracemalloc.start()
+    try:
+        spilled = run(LIMIT, tmp_path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert whole.spilled == 0
+    assert spilled.spilled > 3 * LIMIT
+    assert peak < 1.5 * LIMIT
+    assert list(spilled.results[0].items()) == list(whole.results[0].items())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_scratch_gives_back_what_was_written_and_leaves_nothing(tmp_path):
+    scratch = Scratch(tmp_path / "made" / "here")
+    data = np.arange(250, dtype=np.int32).view(np.uint8)
+    assert [scratch.append(data), scratch.append(b"after")] == [0, 1000]
+    back = np.empty(1000, dtype=np.uint8)
+    scratch.read(0, back)
+    np.testing.assert_array_equal(back, data)
+    assert list((tmp_path / "made" / "here").iterdir()) == []
+    with pytest.raises(SpillError, match="ends early"):
+        scratch.read(6, back)
+    scratch.close()
+
+
+def test_a_directory_that_cannot_be_used_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SpillError, match=r"cannot be written there, in .*/file: .*TMPDIR.*`memory`"):
+        Scratch(tmp_path / "file")
+
+
+def test_a_full_disk_is_named_with_the_way_out(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(ColumnWriter, "add_pieces", full)
+    with pytest.raises(SpillError, match=rf"in {tmp_path}: No space left on device; free space there, .*TMPDIR"):
+        run(LIMIT, tmp_path)
+
+
+def test_the_file_of_a_running_process_has_no_name_and_is_its_own(tmp_path):
+    scratch = Scratch(tmp_path)
+    place = f"/proc/self/fd/{scratch._file.fileno()}"
+    assert str(tmp_path) in os.readlink(place) and "(deleted)" in os.readlink(place)
+    assert os.stat(place).st_mode & 0o777 == 0o600
+    scratch.close()
+
+
+def test_small_chunks_are_not_kept_one_by_one_on_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr(mapping, "CHUNK_BYTES", 1 << 12)
+    assert run(LIMIT, tmp_path).spilled > LIMIT
+
+
+MEMORY = 1 << 20
+
+
+class One(himach.Analysis):
+    """A long series of one key."""
+
+    keys: int = 1
+
+    def map(self, frame):
+        yield frame.number % self.keys, np.zeros(5000)
+
+    def reduce(self, key, series):
+        return len(series)
+
+
+class Folded(One):
+    """A sum, whatever the frames are."""
+
+    def combine(self, key, series):
+        return sum(series.values)
+
+
+@pytest.mark.parametrize("options", [{}, {"step": -1}])
+def test_a_key_that_will_be_too_large_is_told(options):
+    obtained = (
+        r"One: map\(\) yields some 3\d,\d+ bytes a frame for one key, 0.00\d+ GB in all frames, "
+        r".*himach.Row a frame, .*combine\(\), .*finer"
+    )
+    with pytest.warns(UserWarning, match=obtained) as details:
+        result = himach.run(One(), DCD, PSF, memory=MEMORY, **options)
+    assert len([item for item in details if "bytes a frame" in str(item.message)]) == 1
+    assert result.outcome.rows == 1
+
+
+@pytest.mark.parametrize(
+    ("analysis", "memory"), [(One(keys=98), MEMORY), (Folded(), MEMORY), (One(), 1 << 24)], ids=str
+)
+def test_what_fits_is_not(analysis, memory):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.filterwarnings("ignore", module="MDAnalysis")
+        himach.run(analysis, DCD, PSF, memory=memory)
