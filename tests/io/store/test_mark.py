@@ -12,18 +12,14 @@ from himach.io.frame_source import ReadOptions
 from himach.io.store import bodhi
 from himach.io.store.store import Store
 
+from .test_sealed import marked
+
 ATOM = np.zeros((1, 3), dtype=np.float32)
 
 
 @pytest.fixture
 def place(tmp_path):
     return tmp_path / "store"
-
-
-def frames_of(words, frames):
-    bits = np.unpackbits(words.view(np.uint8), bitorder="little")
-    assert not bits[len(frames) :].any()
-    return {frames[position] for position in np.flatnonzero(bits).tolist()}
 
 
 def test_while_threads_of_this_process_write(place):
@@ -44,9 +40,7 @@ def test_while_threads_of_this_process_write(place):
     before, ended = 0, False
     while not ended:
         ended = done.is_set()
-        native, alien = np.zeros((2, -(-count // 64)), dtype=np.uint64)
-        dataset.mark(range(count), native, alien)
-        held = frames_of(alien, range(count))
+        held = marked(dataset, range(count))[False]
         assert held == set(range(count - len(held), count))
         assert len(held) >= before
         before = len(held)
