@@ -254,21 +254,6 @@ def test_the_mean_is_drawn_with_its_interval():
     assert axes.get_legend().get_texts()[0].get_text() == "mean 0.717 Å, not converged"
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "why"),
-    [
-        ("confidence", "95", "between 0 and 1, such as 0.95, or 'off'"),
-        ("confidence", True, "between 0 and 1"),
-        ("confidence", "high", "between 0 and 1"),
-        ("equilibration", "late", "a time in ps, such as 500, or 'auto'"),
-        ("equilibration", math.inf, "a time in ps"),
-    ],
-)
-def test_what_is_no_level_or_time_is_refused(option, value, why):
-    with pytest.raises(package.UsageError, match=why):
-        package.run(load("rmsd")(), *VILLIN, **{option: value})
-
-
 def test_what_has_no_estimate_is_told():
     with pytest.warns(UserWarning, match="x has no estimate: values has 1 values that are nan"):
         result = package.run(Odd(), *VILLIN, stop=40)

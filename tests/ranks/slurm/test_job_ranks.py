@@ -14,7 +14,6 @@ from pathlib import Path
 import MDAnalysis
 import numpy as np
 import pytest
-from MDAnalysis.analysis.rms import RMSD
 from MDAnalysisTests.datafiles import DCD, PSF
 from ranks.launch.probes import AtFrame, at_frame, found
 from support.commands import processes_with, same_files, wait_until
@@ -22,7 +21,6 @@ from support.ranks import clean_environment
 from support.slurm import Jobs, cluster_up
 
 import himach
-import himach.mdanalysis
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -121,14 +119,6 @@ def test_a_universe_in_memory_goes_to_the_nodes(ranks):
     here = himach.run(analysis, universe, cache="off").outcome["rmsd"]
     for one, other in zip(there.values(), here.values(), strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.nightly
-def test_analyses_of_mdanalysis(ranks):
-    universe = MDAnalysis.Universe(PSF, DCD)
-    alone = RMSD(universe, select="name CA").run()
-    there = himach.mdanalysis.run(RMSD(universe, select="name CA"), ranks=ranks)
-    np.testing.assert_allclose(there.results.rmsd, alone.results.rmsd, atol=1e-9)
 
 
 @pytest.mark.nightly
