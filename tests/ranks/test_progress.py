@@ -114,8 +114,7 @@ comm.barrier()
 
 
 def test_rank_0_speaks_for_all():
-    done = mpiexec(2, [sys.executable, "-c", SPEAK])
-    assert done.returncode == 0
+    done = mpiexec(2, [sys.executable, "-c", SPEAK], code=0)
     assert sorted(done.stdout.splitlines()) == ["from C 0", "from Python 0", "from the descriptor 0"]
     assert done.stderr.splitlines() == ["himach: warning: mind the gap", "himach: warning: and the step"]
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from MDAnalysis.analysis import rms
 from MDAnalysisTests.datafiles import DCD, PSF
-from support.ranks import clean_environment, mpiexec
+from support.commands import run_python
+from support.ranks import mpiexec
 
 import himach
 from himach.runner.options import Job
@@ -297,12 +298,7 @@ def test_a_script_runs_its_own_class(tmp_path, more, n, expected):
     """Plainly, with ranks that it starts (the class is in __main__, with no guard), and under mpiexec."""
     script = tmp_path / "count.py"
     script.write_text(SCRIPT.format(trajectory=str(DCD), topology=str(PSF), more=more))
-    if n > 1:
-        done = mpiexec(n, [sys.executable, str(script)])
-    else:
-        done = subprocess.run(
-            [sys.executable, str(script)], capture_output=True, text=True, env=clean_environment(), check=False
-        )
+    done = mpiexec(n, [sys.executable, str(script)]) if n > 1 else run_python(script)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n")[0] == f"counted {{'frames': 98}} {expected}"
 
@@ -376,8 +372,7 @@ def test_what_a_script_asks_for_on_its_first_rank_alone_holds_for_all(tmp_path):
     """Progress, output and a voice; after the run, all ranks speak again."""
     script = tmp_path / "count.py"
     script.write_text(ON_THE_FIRST_RANK.format(trajectory=str(DCD), topology=str(PSF)))
-    done = mpiexec(3, [sys.executable, str(script)], cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = mpiexec(3, [sys.executable, str(script)], cwd=tmp_path, code=0)
     assert done.stdout.count("set up") == 1
     assert done.stderr.count("mind the gap") == 2  # the warning and the line that gave it
     assert done.stdout.count("after") == 3
@@ -394,8 +389,7 @@ for _ in range(3000):  # MPICH has 2048 communicators
 
 @pytest.mark.nightly
 def test_a_process_may_run_as_often_as_it_likes():
-    done = mpiexec(2, [sys.executable, "-c", MANY_RUNS])
-    assert done.returncode == 0, done.stderr
+    mpiexec(2, [sys.executable, "-c", MANY_RUNS], code=0)
 
 
 UNFORESEEN = """

@@ -98,8 +98,7 @@ def test_frames_that_no_server_gives_are_counted(tmp_path, run_server, key):
     (generation,) = store.generations("run7")
     (wrong,) = [n for n, frame in enumerate(store.dataset("run7", generation).read(range(10))) if frame is None]
     server = ("--server", run_server().address, "--key", key)
-    done = command("stage", "run7", *server, HIMACH_CACHE=str(tmp_path / "here"))
-    assert done.returncode == 0, done.stderr
+    done = command("stage", "run7", *server, HIMACH_CACHE=str(tmp_path / "here"), code=0)
     assert "9 of them now" in done.stdout and "1 of 10 frames are left out (damaged: 1)" in done.stderr
     assert natives(tmp_path / "here") == [set(range(10)) - {wrong}]
 
@@ -151,8 +150,7 @@ def command(*words, **more):
 
 def test_one_name_space_names_those_that_do_not_answer(servers, key):
     def listed():
-        done = command("datasets", "--server", servers[0].address, "--key", key, "--json", "--wait", "5")
-        assert done.returncode == 0, done.stderr
+        done = command("datasets", "--server", servers[0].address, "--key", key, "--json", "--wait", "5", code=0)
         return json.loads(done.stdout)
 
     told = listed()
@@ -197,12 +195,10 @@ def test_everything_works_by_a_server(tmp_path, run_server, key, monkeypatch):
     assert "frames          10" in info.stdout and "all of 10 frames (10 native" in info.stdout
     outs = []
     for words in (("-t", "run7", *server), ("-t", XTC, "-s", GRO, "--cache", "off")):
-        done = command("run", "rmsd", *words, "--out", tmp_path / f"out{len(outs)}")
-        assert done.returncode == 0, done.stderr
+        command("run", "rmsd", *words, "--out", tmp_path / f"out{len(outs)}", code=0)
         outs.append((tmp_path / f"out{len(outs)}" / "rmsd.csv").read_bytes())
     assert outs[0] == outs[1]
-    done = command("stage", "run7", *server, HIMACH_CACHE=str(tmp_path / "here"))
-    assert done.returncode == 0, done.stderr
+    done = command("stage", "run7", *server, HIMACH_CACHE=str(tmp_path / "here"), code=0)
     assert "run7: 10 frames staged, 10 of them now" in done.stdout
     assert natives(tmp_path / "here") == [set(range(10))]
     (tmp_path / "config" / "himach").mkdir(parents=True)

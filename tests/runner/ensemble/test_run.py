@@ -183,8 +183,7 @@ def test_members_go_to_the_node_that_has_them(folder, ensemble_words, whole, tmp
     """Three nodes, each with a store of its own; what the first run leaves where, the second one finds there."""
     observed = []
     for number in range(3):
-        done = stage_on_nodes(tmp_path, ["a", "b", "c"], "run", *ensemble_words, "-o", tmp_path / f"out{number}")
-        assert done.returncode == 0, done.stderr
+        stage_on_nodes(tmp_path, ["a", "b", "c"], "run", *ensemble_words, "-o", tmp_path / f"out{number}", code=0)
         same_files(whole, tmp_path / f"out{number}")
         record = record_in(tmp_path / f"out{number}")
         assert record["nodes"] == 3

@@ -79,8 +79,7 @@ def test_by_a_table_beside_a_member_that_is_there(tmp_path, top, script):
         table = tmp_path / "members.csv"
         rows = [f"a,{first.address},", f"b,{other.address},4", f"c,{tmp_path / 'there.trr'},"]
         table.write_text("\n".join(["name,trajectory,stop", *rows, ""]))
-        done = himach("follow", script, "--ensemble", table, "--topology", top, "--out", tmp_path / "out")
-    assert done.returncode == 0, done.stderr
+        done = himach("follow", script, "--ensemble", table, "--topology", top, "--out", tmp_path / "out", code=0)
     assert "kept as datasets live-127.0.0.1-" in done.stderr
     rows = (tmp_path / "out" / "Mean.csv").read_text().splitlines()[1:]
     assert [row.split(",")[:3] for row in rows] == [["a", "x", "12"], ["b", "x", "4"], ["c", "x", "6"]]
@@ -93,8 +92,7 @@ def test_outcomes_of_classes_of_the_script_stay_on_the_ranks(tmp_path, top, scri
         table = tmp_path / "members.csv"
         table.write_text(f"name,trajectory\na,{first.address}\nb,{other.address}\n")
         words = ["follow", script, "--ensemble", table, "--topology", top, "-n", 2, "--out", tmp_path / "out"]
-        done = himach(*words)
-    assert done.returncode == 0, done.stderr
+        himach(*words, code=0)
     assert (tmp_path / "out" / "x.csv").read_text().splitlines() == ["member,a", "a,1.0", "b,1.0"]
 
 
