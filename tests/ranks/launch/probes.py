@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from pathlib import Path
 
@@ -110,12 +109,7 @@ def launcher_of(rank: int) -> int:
     return process
 
 
-def kill(process: int, number: int = signal.SIGKILL) -> None:
-    """Send a signal."""
-    os.kill(process, number)
-
-
-def kill_soon(path: Path, number: int = signal.SIGKILL) -> str:
+def kill_soon(path: Path) -> str:
     """Return code that writes its process's number to a file and sleeps, to be killed meanwhile."""
     return f"import os, time, pathlib\npathlib.Path({str(path)!r}).write_text(str(os.getpid()))\ntime.sleep(60)"
 

@@ -1,21 +1,30 @@
-"""What ranks and the process that started them hand over, and that they end with it, whatever they are doing."""
+"""What ranks and the process that started them hand over and print; they end with it, whatever they are doing."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import pickle
+import shlex
+import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
+from ranks.launch.probes import all_folders
 from support.commands import wait_until
 
+import himach
 from himach.errors import RankError, TrajectoryError
 from himach.ranks import segments
 from himach.ranks.launch.parent_channel import RankChannel
-from himach.ranks.launch.pool import spawn
+from himach.ranks.launch.pool import RANK, RankPool, pack_work
+from himach.ranks.launch.pool import spawn as spawn_ranks
+from himach.ranks.launch.spawn import end, rank_environment, relay
 
 BUSY = """
 import ctypes, sys
@@ -78,19 +87,19 @@ def ranks_doing(code: str) -> list[str]:
 
 def test_work_goes_to_the_ranks_and_the_result_comes_back():
     work = os.urandom(3_000_000)
-    assert spawn(ranks_doing("rank.publish_result(rank.work()[::-1])"), 1, work) == work[::-1]
+    assert spawn_ranks(ranks_doing("rank.publish_result(rank.work()[::-1])"), 1, work) == work[::-1]
 
 
 def test_the_first_error_is_raised_in_its_own_class():
     code = "from himach.errors import TrajectoryError\nrank.fail(TrajectoryError('torn ' + 70_000 * 'x'))"
     with pytest.raises(TrajectoryError, match="torn x"):
-        spawn(ranks_doing(code), 2, b"")
+        spawn_ranks(ranks_doing(code), 2, b"")
 
 
 @pytest.mark.parametrize("code", ["pass", "open(rank._path(rank._result), 'wb').write(b'half')"])
 def test_a_rank_that_ends_well_without_a_result_is_told(code):
     with pytest.raises(RankError, match="ended by itself with exit code 0 before the work"):
-        spawn(ranks_doing(code), 1, b"")
+        spawn_ranks(ranks_doing(code), 1, b"")
 
 
 def test_ranks_that_outlive_mpiexec_are_ended():
@@ -103,7 +112,7 @@ def test_ranks_that_outlive_mpiexec_are_ended():
         "process.stdout.readline()\n"
         "rank.publish_result(str(process.pid).encode())"
     )
-    left = int(spawn(ranks_doing(code), 1, b""))
+    left = int(spawn_ranks(ranks_doing(code), 1, b""))
     assert wait_until(lambda: not is_alive(left), 2)
 
 
@@ -152,7 +161,7 @@ def test_ranks_that_start_sweep_old_segments():
         "if mpi.connect().comm.rank == 0: rank.publish_result(b'')"
     )
     try:
-        spawn(ranks_doing(code), 2, b"")
+        spawn_ranks(ranks_doing(code), 2, b"")
         assert not left.exists()
     finally:
         left.unlink(missing_ok=True)
@@ -175,7 +184,7 @@ def test_the_names_of_segments_go_while_ranks_use_them():
         "    there = [path for path in here if os.path.exists(path)]\n"
         "    rank.publish_result(json.dumps([len(here), there, sorted(sum(numbers, []))]).encode())"
     )
-    used, left, numbers = json.loads(spawn(ranks_doing(code), 2, b""))
+    used, left, numbers = json.loads(spawn_ranks(ranks_doing(code), 2, b""))
     assert used > 0
     assert left == []
     assert numbers == list(range(6))
@@ -194,7 +203,7 @@ def test_what_a_killed_run_leaves_in_shared_memory_is_swept():
         "MPI.COMM_WORLD.barrier()"
     )
     with pytest.raises(RankError, match="/dev/shm/") as raised:
-        spawn(ranks_doing(code), 2, b"")
+        spawn_ranks(ranks_doing(code), 2, b"")
     assert not os.path.exists(str(raised.value))
 
 
@@ -215,3 +224,76 @@ except KeyboardInterrupt:
     done = subprocess.run([sys.executable, "-c", starter], capture_output=True, text=True, timeout=30, check=False)
     assert done.stdout.split() == ["interrupted"], done.stderr
     assert time.monotonic() - began < 10
+
+
+class Gone(io.StringIO):
+    """The output of a process whose reader has ended, as that of ``| head``."""
+
+    def write(self, text):
+        raise BrokenPipeError
+
+
+def test_ranks_do_not_wait_for_a_reader_that_has_gone():
+    reader, writer = os.pipe()
+    ended, line = os.pipe()
+    with os.fdopen(reader, "rb") as source:
+        thread = relay(source, Gone(), ended, [])
+        text = bytes(1 << 20)  # more than a pipe holds
+        printing = threading.Thread(target=lambda: (os.write(writer, text), os.close(writer)), daemon=True)
+        printing.start()
+        printing.join(10)
+        assert not printing.is_alive()
+        thread.join(10)
+        assert not thread.is_alive()
+    os.close(line)
+    os.close(ended)
+
+
+def test_what_ranks_leave_behind_holds_up_no_end():
+    """A child that keeps the pipe of its rank's output open, and prints on."""
+    reader, writer = os.pipe()
+    ended, line = os.pipe()
+    sink = io.StringIO()
+    with os.fdopen(reader, "rb") as source:
+        os.write(writer, b"before ")
+        thread = relay(source, sink, ended, [])
+        os.write(writer, b"the end")
+        os.close(line)
+        thread.join(5)
+        assert not thread.is_alive()
+    assert sink.getvalue() == "before the end"
+    os.close(writer)
+    os.close(ended)
+
+
+def test_a_process_ends_whose_poll_was_interrupted():
+    process = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    process._waitpid_lock.acquire()  # as an interrupt between two instructions of poll() leaves it
+    end(process)
+    assert process.returncode in (-signal.SIGTERM, -signal.SIGKILL)
+
+
+def test_a_process_that_is_gone_has_ended():
+    process = subprocess.Popen(["true"], start_new_session=True)
+    os.waitpid(process.pid, 0)  # somebody else took its status
+    end(process)
+
+
+@pytest.mark.parametrize("launcher", ["", "mpiexec"])
+def test_a_missing_mpiexec_is_said_before_ranks_are_started(monkeypatch, tmp_path, launcher):
+    monkeypatch.setattr("himach.ranks.launch.spawn._beside", lambda: tmp_path / "mpiexec")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("HIMACH_LAUNCHER", launcher)
+    with pytest.raises(himach.HimachError, match=r"there is none: pip install 'himach\[local\]', or load"):
+        himach.Ranks(2)
+
+
+def test_a_task_of_a_step_may_be_where_no_folder_is():
+    """The first task has that of the process that asks, and tells the others."""
+    gone = 'if [ "$PMI_RANK" = 1 ]; then folder=$(mktemp -d); cd "$folder"; rmdir "$folder"; fi; exec ' + shlex.join(
+        RANK
+    )
+    mpiexec = [str(Path(sys.executable).with_name("mpiexec")), "-launcher", "fork", "-n", "2"]
+    pool = RankPool([*mpiexec, "sh", "-c", f"{gone} step"], 2, environ=rank_environment())
+    found = pickle.loads(pool.do(pack_work(all_folders), last=True))
+    assert found == 2 * [os.getcwd()]

@@ -1,23 +1,29 @@
-"""What a run imports and starts, and what is left when it is killed while it starts."""
+"""What a run imports and starts; what is left of one that is killed, and what is told of a rank that is."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import MDAnalysis as mda
 import pytest
+from MDAnalysis.analysis.base import AnalysisBase
+from MDAnalysis.analysis.results import ResultsGroup
 from MDAnalysisTests.datafiles import DCD, PSF
-from support.commands import DATA, himach, processes_with, start_himach, wait_until
-from support.ranks import clean_environment
+from support import commands
+from support.commands import DATA, processes_with, start_himach, wait_until
+from support.ranks import clean_environment, mpiexec
 
-from himach import Ranks, run
+import himach.mdanalysis
+from himach import Analysis, RankError, Ranks, run
 
-from .probes import Probe, children
+from .probes import Probe, at_frame, children, number_in
 
 SCRIPT = """
 import json, os, sys, himach
@@ -52,7 +58,7 @@ def told(done) -> dict:
 
 @pytest.mark.parametrize("words", [[], ["-n", "1"]])
 def test_a_run_on_one_rank_needs_no_mpi_and_little_else(script, words):
-    modules = told(himach("run", script, *DATA, "--cache", "off", *words))["modules"]
+    modules = told(commands.himach("run", script, *DATA, "--cache", "off", *words))["modules"]
     several = ("mpi4py", "himach.ranks.mpi", "himach.ranks.launch.launcher", "himach.checkpoint")
     assert not [name for name in (*several, "scipy.sparse", "scipy.spatial", "matplotlib") if name in modules]
 
@@ -75,7 +81,7 @@ def test_a_short_run_of_a_built_in_imports_what_it_needs_to_its_end():
     ],
 )
 def test_ranks_are_forked_where_they_can_be(script, environ, parent):
-    done = himach("run", script, *DATA, "--cache", "off", "-n", 2, **environ)
+    done = commands.himach("run", script, *DATA, "--cache", "off", "-n", 2, **environ)
     assert told(done)["parent"].startswith(parent)
 
 
@@ -139,3 +145,127 @@ def test_paths_are_not_asked_whether_they_are_objects_of_packages(tmp_path):
     code = "import sys; found = [name for name in ('openmm', 'parmed', 'mmtf.api', 'ssl') if name in sys.modules]"
     with Ranks(1) as ranks:
         assert run(Probe(code=code), DCD, PSF, cache=tmp_path, progress=False, ranks=ranks).outcome == []
+
+
+DYING = '''
+import ctypes, os, pathlib, signal
+import himach
+
+class Dies(himach.Analysis):
+    """Dies."""
+    how: str = ""
+    def map(self, frame):
+        if frame.number == 40:
+            self.die()
+        yield "n", 1
+    def die(self):
+        ctypes.string_at(0) if self.how == "read" else None
+        os.kill(os.getpid(), signal.SIGBUS) if self.how == "bus" else None
+        os.abort() if self.how == "abort" else None
+        pathlib.Path(self.how).write_text(str(os.getpid()))
+        signal.pause()
+    def reduce(self, key, series):
+        return len(series)
+'''
+
+
+@pytest.fixture
+def dying(tmp_path: Path) -> Path:
+    path = tmp_path / "größe.py"
+    path.write_text(DYING)
+    return path
+
+
+@pytest.mark.nightly(but=1)
+@pytest.mark.parametrize("launcher", ["", "mpiexec"])
+@pytest.mark.parametrize(
+    ("ranks", "how", "name"), [(2, "read", "11 (SIGSEGV)"), (3, "bus", "7 (SIGBUS)"), (3, "abort", "6 (SIGABRT)")]
+)
+def test_of_a_rank_that_crashes_frame_and_line_are_told(dying, launcher, ranks, how, name):
+    words = ["-n", ranks, "-p", f"how={how}", "--cache", "off"]
+    done = commands.himach("run", dying, *DATA, *words, HIMACH_LAUNCHER=launcher)
+    assert done.returncode == 1
+    number, line = next((i, line) for i, line in enumerate(DYING.splitlines(), 1) if f'"{how}"' in line)
+    assert re.sub(r"rank \d", "rank N", done.stderr.strip()) == (
+        f"himach: error: rank N was killed by signal {name} at frame 40, and the other ranks of {ranks} were ended\n"
+        f"  {dying}, line {number}, in die: {line.strip()}"
+    )
+
+
+@pytest.mark.nightly(but=1)
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_command_that_nobody_of_ours_has_started_tells_the_line_itself(dying, ranks):
+    command = [sys.executable, "-m", "himach", "run", str(dying), *DATA, "-p", "how=read", "--cache", "off"]
+    if ranks == 1:
+        done = subprocess.run(command, capture_output=True, text=True, env=clean_environment(), check=False)
+    else:
+        done = mpiexec(ranks, command)
+    assert done.returncode != 0
+    assert "Fatal Python error: Segmentation fault" in done.stderr
+    assert re.search(r"line \d+ in die\n", done.stderr)
+
+
+@pytest.mark.nightly(but=1)
+@pytest.mark.parametrize(
+    ("launcher", "told"),
+    [
+        ("", r"error: rank [01] was killed by signal 9 \(SIGKILL\) at frame 40, "),
+        (
+            "mpiexec",
+            r"error: a rank was killed by signal 9 \(SIGKILL\).*; it was (rank \d at frame \d+ or )?rank \d at",
+        ),
+    ],
+)
+def test_of_a_rank_that_was_killed_the_frame_is_told(dying, tmp_path, monkeypatch, launcher, told):
+    monkeypatch.setenv("HIMACH_LAUNCHER", launcher)
+    file = tmp_path / "process"
+    process = start_himach("run", dying, *DATA, "-n", 2, "-p", f"how={file}", "--cache", "off")
+    os.kill(number_in(file), signal.SIGKILL)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert re.search(told, said) and "frame 40" in said, said
+
+
+def test_a_child_of_the_users_has_no_say():
+    code = "import os\nif os.fork() == 0: os.kill(os.getpid(), 11)\nos.wait(); os.kill(os.getpid(), 9)"
+    with pytest.raises(RankError, match=r"^rank 0 was killed by signal 9 \(SIGKILL\) at frame 40;.*fewer ranks$"):
+        at_frame(1, code)
+
+
+def test_of_a_rank_that_crashes_after_the_last_frame_no_frame_is_told():
+    class Late(Analysis):
+        def map(self, frame):
+            yield "n", 1
+
+        def reduce(self, key, series):
+            os.kill(os.getpid(), signal.SIGSEGV)
+
+    with pytest.raises(
+        RankError, match=r"^rank \d was killed by signal 11 \(SIGSEGV\), and .*\n  .*, in reduce: os.kill"
+    ):
+        himach.run(Late(), DCD, PSF, ranks=2, cache="off")
+
+
+class Dying(AnalysisBase):
+    """Dies at frame 40."""
+
+    _analysis_algorithm_is_parallelizable = True
+
+    def __init__(self, atoms):
+        super().__init__(atoms.universe.trajectory)
+
+    def _single_frame(self):
+        if self._ts.frame == 40:
+            os.kill(os.getpid(), signal.SIGSEGV)
+
+    def _get_aggregator(self):
+        return ResultsGroup({})
+
+
+@pytest.mark.parametrize("launcher", ["", "mpiexec"])
+def test_analyses_of_mdanalysis_are_no_exception(monkeypatch, launcher):
+    monkeypatch.setenv("HIMACH_LAUNCHER", launcher)
+    universe = mda.Universe(PSF, DCD)
+    told = r"rank \d was killed by signal 11 \(SIGSEGV\) at frame 40, .*\n  .*, in _single_frame: os.kill"
+    with pytest.raises(RankError, match=told):
+        himach.mdanalysis.run(Dying(universe.atoms), ranks=2)
