@@ -98,13 +98,13 @@ def check_memory(analysis: himach.Analysis, pair_bytes: float) -> None:
 
 
 class FramePairs(himach.Analysis):
-    """The first stage of an analysis that compares each two frames: blocks of the positions of selected atoms."""
+    """The first stage of an analysis that compares each two frames: blocks of the positions of selected atoms.
+
+    A subclass has the parameters `selection` and `fit`.
+    """
 
     #: Least number of frames in a block, and greatest number of blocks; each block is copied for every other one.
     sizes: ClassVar[tuple[int, int]] = (1024, 16)
-
-    selection: str = "protein and backbone"
-    fit: str = "selection"
 
     def setup(self, universe):
         selected = select(universe, self, "selection")

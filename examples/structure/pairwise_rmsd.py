@@ -84,6 +84,9 @@ class PairwiseRmsd(FramePairs):
     caption: ClassVar[str] = "Root-mean-square deviation of {selection} between each two frames."
     then = Tiles
 
+    selection: str = "protein and backbone"
+    fit: str = "selection"
+
     @property
     def methods(self):
         """What a paper says of it, as the parameters are."""
