@@ -214,18 +214,17 @@ def push_half(writer, numbers, ids=FIRST_HALF, more=0.0):
 def test_a_restarted_rank_finds_its_slices_put_together(tmp_path):
     with half_writer(tmp_path, durable=True) as pushing:
         push_half(pushing, range(3))
-    rest = np.setdiff1d(np.arange(ATOMS), FIRST_HALF)
     with half_writer(tmp_path, durable=True) as pushing:
         push_half(pushing, range(3))  # once more, and nothing of it is known to be on disk yet
         with half_writer(tmp_path, rank=1) as second:
-            push_half(second, range(3), rest)
+            push_half(second, range(3), SECOND_HALF)
         assert assemble(alone(), Store(tmp_path), "run7").frames == 3
         pushing.flush()
 
 
 def test_slices_that_are_not_of_the_frame_that_is_there_are_told(tmp_path):
     def both(more):
-        for rank, ids in enumerate((FIRST_HALF, np.setdiff1d(np.arange(ATOMS), FIRST_HALF))):
+        for rank, ids in enumerate(HALVES):
             with half_writer(tmp_path, rank=rank) as pushing:
                 push_half(pushing, range(3), ids, more)
 
