@@ -37,8 +37,9 @@ void append_frames(bodhi_writer *writer, int64_t first, int64_t last);
 /* Frames first to last - 1 into segments of their own. */
 void write_frames(int kind, int64_t first, int64_t last, int64_t segment_bytes);
 
-/* Read all; a bit for each frame that is there. What is delivered is right. */
+/* Read all; a bit for each frame that is there. What is delivered is right. False: there is no reader. */
 uint64_t read_all(const bodhi_read_options *options);
+bool try_to_read_all(const bodhi_read_options *options, uint64_t *there);
 bool is_there(int64_t number);
 bodhi_place place_of(int64_t number);
 
