@@ -322,10 +322,7 @@ def test_bonds_are_guessed_and_that_is_said(tmp_path):
 def test_other_formats_are_written_by_one_rank(tmp_path, three):
     done = convert(DCD, PSF, out=tmp_path / "out.xyz", stop=4, ranks=three)
     assert len(mda.Universe(str(done.path)).trajectory) == 4
-    (tmp_path / "out.pdb").unlink()
-    with pytest.raises(himach.UsageError, match="writes no trajectory of this suffix"):
-        convert(DCD, PSF, out=tmp_path / "out.what")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.xyz"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.pdb", "out.xyz"]
 
 
 def test_files_that_are_there_stay(tmp_path):

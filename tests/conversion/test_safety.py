@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import random
 import signal
 import struct
 import subprocess
 import sys
 import uuid
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
-from support.commands import himach, processes_with, start_himach, wait_until
+from support.commands import himach, killed_at_touch, processes_with, start_himach, wait_until
 from support.needs import small_disk
 from support.ranks import clean_environment, mpiexec
+
+import himach as hm
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 STEPS = ["--center", "protein", "--wrap", "residues", "--fit", "name CA"]
@@ -34,29 +33,11 @@ class Conversion:
         assert wait_until(lambda: any(self.folder.glob(".himach-*.xtc")))
         return self
 
-    def until_it_has_written(self, n_bytes: int) -> None:
-        """Wait until the file has so many bytes, or has its name."""
-
-        def written() -> bool:
-            files = [*self.folder.glob(".himach-*.xtc"), *self.folder.glob("out.xtc")]
-            return any(_size(path) >= n_bytes for path in files)
-
-        assert wait_until(written)
-
-    def until_it_has_processes(self, n: int) -> None:
-        assert wait_until(lambda: len(processes_with(self.mark)) >= n or self.process.poll() is not None)
-
     def end(self) -> tuple[int, str]:
         """Wait for the end; return the exit code and what was said. No process is left."""
         _, output = self.process.communicate(timeout=60)
         assert wait_until(lambda: not processes_with(self.mark), 10)
         return self.process.returncode, output
-
-
-def _size(path: Path) -> int:
-    with suppress(FileNotFoundError):  # it has taken its name
-        return path.stat().st_size
-    return -1
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -87,38 +68,30 @@ def test_ranks_of_several_nodes_write_through(tmp_path, nodes, through):
     assert set(done.stdout.split()) == {through}
 
 
-@pytest.fixture(scope="module")
-def peace(long, tmp_path_factory):
-    """What a conversion writes that nothing happens to."""
-    folder = tmp_path_factory.mktemp("peace")
-    assert Conversion(long, folder, "-n", 2).end() == (0, "")
-    return content(folder)
+def test_kills_leave_no_half_file_and_inputs_as_they_were(tmp_path):
+    """At any touch of a file; what is left of a killed conversion the next one takes away."""
+    source, folder = tmp_path / "in.dcd", tmp_path / "out"
+    source.write_bytes(Path(DCD).read_bytes())
+    folder.mkdir()
 
+    def convert():
+        hm.convert(source, PSF, out=folder / "out.xtc", cache="off", fit="name CA")
 
-@pytest.mark.nightly
-@pytest.mark.slow
-@pytest.mark.parametrize("killed", ["command", "rank"])
-def test_kills_leave_no_half_file_and_inputs_as_they_were(long, peace, tmp_path, killed):
-    before, chance = long.read_bytes(), random.Random(30)
-    for turn in range(6):
-        conversion = Conversion(long, tmp_path, "-n", 2)
-        if turn % 2:
-            conversion.until_it_has_written(chance.randrange(len(peace["out.xtc"])))
-        else:
-            conversion.until_it_has_processes(chance.randint(1, 3))
-        ranks = [process for process in processes_with(conversion.mark) if process != conversion.process.pid]
-        for process in [conversion.process.pid] if killed == "command" or not ranks else [chance.choice(ranks)]:
-            os.kill(process, signal.SIGKILL)
-        code, _ = conversion.end()
-        left = content(tmp_path)
-        assert code != 0 or {name: left[name] for name in peace} == peace
-        if "out.xtc" in left:  # it was killed behind the end
-            assert left["out.xtc"] == peace["out.xtc"]
-            (tmp_path / "out.xtc").unlink()
-        (tmp_path / "out.pdb").unlink(missing_ok=True)
-    assert long.read_bytes() == before
-    assert Conversion(long, tmp_path, "-n", 2).end() == (0, "")
-    assert content(tmp_path) == peace  # and what killed ones have left is not there any more
+    convert()
+    whole, at, killed = content(folder), 0, True
+    while killed:
+        for path in folder.iterdir():
+            path.unlink()
+        at += 1
+        killed = killed_at_touch(folder, at, convert)
+        left = content(folder)
+        assert all(left[name] == whole[name] for name in whole.keys() & left.keys()), at
+        for name in whole.keys() & left.keys():
+            (folder / name).unlink()
+        convert()
+        assert content(folder) == whole, at
+    assert at > 5
+    assert source.read_bytes() == Path(DCD).read_bytes()
 
 
 @pytest.mark.nightly(but=2)
