@@ -3,8 +3,6 @@
 import contextlib
 import socket
 import struct
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.cache_data import frame_of
+from support.commands import run_python
 from support.messages import (
     ANSWER,
     FLUSH,
@@ -278,11 +277,9 @@ def test_truncated_frame_is_not_kept(run_server):
         assert not client.open("run").native
 
 
+@pytest.mark.fresh
 @pytest.mark.slow
 def test_killing_everybody():
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("soak.py")), "--kills", "20", "--seed", "5"],
-        capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
+    done = run_python(Path(__file__).with_name("soak.py"), "--kills", 20, "--seed", 5, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "'frames checked'" in done.stdout

@@ -1,13 +1,11 @@
 """Plots of the drawing process are those that are drawn where the outcome is; what it cannot draw is left."""
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.commands import clean_environment, himach, start_himach, wait_until
+from support.commands import himach, run_python, start_himach, wait_until
 
 from himach.examples import sample
 from himach.output.figures import drawing_process
@@ -97,9 +95,7 @@ for plot, files in zip(plots, drawn, strict=True):
 
 @pytest.mark.nightly
 def test_pictures_of_the_process_are_those_drawn_here():
-    done = subprocess.run(
-        [sys.executable, "-c", TWINS], check=False, env=clean_environment(), capture_output=True, text=True
-    )
+    done = run_python("-c", TWINS)
     assert done.returncode == 0, done.stderr
 
 

@@ -21,7 +21,7 @@ from pyroaring import BitMap64
 from runner.live.engines import topology
 from support.cache_data import stage_on_nodes
 from support.commands import himach as command
-from support.commands import write_analysis
+from support.commands import run_python, write_analysis
 from support.threads import on_threads, run_ranks
 
 import himach
@@ -387,12 +387,10 @@ def test_two_assemblers_and_a_writer_at_once(tmp_path):
     assert find_slices(Store(place), "run7") == {}
 
 
+@pytest.mark.fresh
 @pytest.mark.slow
 def test_nothing_acknowledged_is_lost_or_hidden():
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("histories.py")), "--steps", "150", "--seed", "1"],
-        capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
+    done = run_python(Path(__file__).with_name("histories.py"), "--steps", 150, "--seed", 1, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     for what in ("push", "push_slices", "put_together", "drop", "evict", "restart"):
         assert f"'{what}'" in done.stdout
