@@ -1,5 +1,6 @@
 /* Tests of server and pusher by themselves, for sanitizers: messages fed byte by byte, a server in a thread, pushers
  * that go on while it is replaced, disks that hang or fail. */
+#include "../store/syncs.h"
 #include "base/io.h"
 #include "running.h"
 
@@ -110,27 +111,6 @@ static void test_pushing(void) {
 
 /* --- Disks that hang or fail ------------------------------------------------------------------------------------- */
 
-static atomic_bool sync_hangs;
-static atomic_bool sync_fails; /* the next one */
-static atomic_int n_syncs;
-static ino_t failed_inode;
-
-static int faulty_fdatasync(int fd) {
-    struct stat status;
-    (void)atomic_fetch_add(&n_syncs, 1);
-    while (atomic_load(&sync_hangs)) {
-        (void)usleep(1000);
-    }
-    CHECK(fstat(fd, &status) == 0);
-    CHECK(failed_inode == 0 || status.st_ino != failed_inode); /* never tried again */
-    if (atomic_exchange(&sync_fails, false)) {
-        failed_inode = status.st_ino;
-        errno = EIO;
-        return -1;
-    }
-    return fdatasync(fd);
-}
-
 static bodhi_pusher *open_pusher(int32_t timeout_ms) {
     const char *servers[1] = {socket_path};
     bodhi_push_options options = {.durable = 1, .timeout_ms = timeout_ms, .batch_bytes = 30000};
@@ -168,11 +148,11 @@ static void test_a_flush_that_hangs(void) {
     bodhi_pusher *pusher = open_pusher(20000);
     push_one(pusher, 0);
     CHECK(bodhi_push_flush(pusher) == BODHI_OK);
-    atomic_store(&sync_hangs, true);
-    int before = atomic_load(&n_syncs);
+    atomic_store(&syncs_held, true);
+    int before = atomic_load(&syncs_begun);
     push_one(pusher, 1);
     CHECK(pthread_create(&flushing, NULL, flush_pusher, pusher) == 0);
-    while (atomic_load(&n_syncs) == before) {
+    while (atomic_load(&syncs_begun) == before) {
         CHECK(!atomic_load(&has_flushed));
         (void)usleep(1000);
     }
@@ -184,7 +164,7 @@ static void test_a_flush_that_hangs(void) {
         CHECK(question(&reader, WIRE_STATUS, NULL, 0, 0) == BODHI_OK);
         link_close(&reader);
     }
-    atomic_store(&sync_hangs, false);
+    atomic_store(&syncs_held, false);
     CHECK(pthread_join(flushing, NULL) == 0);
     CHECK(acknowledged(pusher) == 2);
     CHECK(bodhi_push_close(pusher) == BODHI_OK);
@@ -195,6 +175,7 @@ static void test_a_flush_that_hangs(void) {
 /* A failed fsync is not tried again: its frames are refused, and kept when they come again, elsewhere. */
 static void test_a_flush_that_fails(void) {
     begin("a flush that fails");
+    forget_syncs();
     start((bodhi_serve_options){.batch_ms = 50});
     bodhi_pusher *pusher = open_pusher(20000);
     push_one(pusher, 0);
@@ -206,10 +187,9 @@ static void test_a_flush_that_fails(void) {
     CHECK(bodhi_push_flush(pusher) == BODHI_OK);
     bodhi_push_facts facts;
     bodhi_push_query(pusher, &facts);
-    CHECK(failed_inode != 0 && facts.acknowledged == 5 && facts.given_again > 0);
+    CHECK(!atomic_load(&sync_fails) && facts.acknowledged == 5 && facts.given_again > 0);
     CHECK(bodhi_push_close(pusher) == BODHI_OK);
     stop();
-    failed_inode = 0;
     CHECK(natives(home) == 5);
 }
 
@@ -228,6 +208,7 @@ static int faulty_openat(int directory, const char *path, int flags, mode_t mode
 /* A segment that cannot be opened now is not one whose sync has failed: the frames in it are acknowledged later. */
 static void test_a_failed_open(void) {
     begin("a segment that cannot be opened");
+    forget_syncs();
     start((bodhi_serve_options){.batch_ms = 50});
     for (int turn = 0; turn < 3; turn++) {
         bodhi_pusher *pusher = open_pusher(10000);
@@ -248,7 +229,7 @@ int main(void) {
     test_parser();
     test_names();
     test_pushing();
-    bodhi_io.fdatasync = faulty_fdatasync;
+    watch_syncs();
     test_a_flush_that_hangs();
     test_a_flush_that_fails();
     real_openat = bodhi_io.openat;

@@ -9,16 +9,20 @@
 enum { MOST = 64 };
 
 atomic_bool syncs_held, sync_fails;
+atomic_int syncs_begun;
+static _Atomic ino_t unsynced; /* of which a sync has failed: never tried again */
 static _Atomic ino_t synced[MOST];
 static atomic_int n_synced;
 
 static int noted_fdatasync(int fd) {
     struct stat status;
-    CHECK(fstat(fd, &status) == 0);
+    CHECK(fstat(fd, &status) == 0 && status.st_ino != atomic_load(&unsynced));
+    (void)atomic_fetch_add(&syncs_begun, 1);
     while (atomic_load(&syncs_held)) {
         (void)usleep(1000);
     }
     if (S_ISREG(status.st_mode) && atomic_exchange(&sync_fails, false)) {
+        atomic_store(&unsynced, status.st_ino);
         errno = ENOSPC; /* as of a file system that finds room for what was written only now */
         return -1;
     }
@@ -36,6 +40,7 @@ void watch_syncs(void) {
 
 void forget_syncs(void) {
     atomic_store(&n_synced, 0);
+    atomic_store(&unsynced, 0);
 }
 
 bool is_synced(const char *path) {

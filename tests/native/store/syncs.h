@@ -1,4 +1,4 @@
-/* What was synced, by any thread, and what is open; syncs can be held, and made to fail. */
+/* What was synced, by any thread, and what is open; syncs can be held, and made to fail, once for a file. */
 #ifndef BODHI_TESTS_SYNCS_H
 #define BODHI_TESTS_SYNCS_H
 
@@ -7,6 +7,7 @@
 
 extern atomic_bool syncs_held; /* those that begin do not end */
 extern atomic_bool sync_fails; /* the next one of a file */
+extern atomic_int syncs_begun;
 
 /* Put itself into the table of system calls, which no other thread may use just now; forget what was synced. */
 void watch_syncs(void);

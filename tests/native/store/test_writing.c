@@ -1,10 +1,9 @@
 /* Frames that are there already, and what a writer may say of them. */
 #include "sample.h"
 #include "store/dataset.h"
+#include "syncs.h"
 
 static int failing_errno; /* of opening segments for reading; 0: none */
-static ino_t unsynced;    /* the segment of which a sync has failed: never tried again */
-static bool sync_fails;
 
 static int failing_openat(int directory, const char *path, int flags, mode_t mode) {
     if (failing_errno != 0 && (flags & O_ACCMODE) == O_RDONLY && strstr(path, ".seg") != NULL) {
@@ -12,18 +11,6 @@ static int failing_openat(int directory, const char *path, int flags, mode_t mod
         return -1;
     }
     return real.openat(directory, path, flags, mode);
-}
-
-static int failing_fdatasync(int fd) {
-    struct stat status;
-    CHECK(fstat(fd, &status) == 0 && (unsynced == 0 || status.st_ino != unsynced));
-    if (sync_fails) {
-        sync_fails = false;
-        unsynced = status.st_ino;
-        errno = EIO;
-        return -1;
-    }
-    return real.fdatasync(fd);
 }
 
 static int append_one(int64_t number, int *flushed) {
@@ -40,7 +27,7 @@ static void test_existing_frames(void) {
     int flushed;
     begin_empty("frames that are there");
     bodhi_io.openat = failing_openat;
-    bodhi_io.fdatasync = failing_fdatasync;
+    watch_syncs();
     CHECK(append_one(BODHI_MAX_NUMBER, &flushed) == BODHI_OK && is_there(BODHI_MAX_NUMBER));
     CHECK(append_one(BODHI_MAX_NUMBER + 1, &flushed) == BODHI_ERROR_ARGUMENT && flushed == BODHI_OK);
     CHECK(append_one(0, &flushed) == BODHI_OK && flushed == BODHI_OK);
@@ -55,11 +42,11 @@ static void test_existing_frames(void) {
     CHECK(append_one(0, &flushed) == BODHI_ERROR_SYSTEM);
     failing_errno = 0;
     CHECK(append_one(0, &flushed) == BODHI_EXISTS && flushed == BODHI_OK);
-    sync_fails = true;
+    atomic_store(&sync_fails, true);
     CHECK(append_one(0, &flushed) == BODHI_EXISTS && flushed == BODHI_ERROR_SYSTEM);
     CHECK(append_one(0, &flushed) == BODHI_OK && flushed == BODHI_OK); /* elsewhere */
     CHECK(append_one(0, &flushed) == BODHI_EXISTS && flushed == BODHI_OK);
-    unsynced = 0; /* its number is free for another file soon */
+    forget_syncs(); /* its number is free for another file soon */
     bodhi_dataset *other = open_again(0);
     bodhi_segment_facts facts[4];
     int64_t n;
