@@ -4,7 +4,6 @@ import os
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -17,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 from support import commands, needs
 from support.cache_data import N_FRAMES, Emit, analyse, bits, make, numbers_of
-from support.ranks import clean_environment
+from support.ranks import clean_environment, mpiexec
 
 import himach
 from himach.io.datasets import origin_stamp
@@ -302,15 +301,7 @@ def on_two_nodes(tmp_path: Path, trajectory: Path, topology: Path, there: Path, 
     words += ["-t", str(trajectory), "-s", str(topology), "--cache", str(place), "--out", str(out), "--quiet"]
     covered = shlex.join(["mount", "--bind", str(there), str(trajectory)])
     mounted = ["unshare", "-m", "sh", "-c", f"{covered} && HIMACH_NODE=b exec {shlex.join(words)}"]
-    launcher = [str(Path(sys.executable).with_name("mpiexec")), "-launcher", "fork"]
-    return subprocess.run(
-        [*launcher, "-n", "1", "env", "HIMACH_NODE=a", *words, ":", "-n", "1", *mounted],
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    return mpiexec(1, ["env", "HIMACH_NODE=a", *words, ":", "-n", "1", *mounted])
 
 
 @pytest.mark.nightly(but=1)
