@@ -1,10 +1,8 @@
 """The pass against its twin on many ranks, which are threads; with uneven stamps, many shards and little memory."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
-from support.threads import ThreadComm, run_ranks
+from support.threads import run_ranks
 
 import himach
 from himach.engine import stamps
@@ -196,30 +194,3 @@ def test_a_rank_learns_the_stamps_of_its_own_rows_only(monkeypatch):
     check(4, lambda: [Own()], frames, uneven(frames, 3))
     assert sum(most) == len(frames)
     assert max(most) < len(frames) / 3
-
-
-class Spread(himach.Analysis):
-    """The same keys at each frame, in nearly all shards."""
-
-    def map(self, frame):
-        yield himach.Pairs(np.arange(1000), np.full(1000, frame.number))
-
-    def reduce(self, key, series):
-        return series.values
-
-
-def test_messages_of_a_pass_are_those_of_nodes(monkeypatch):
-    """One for each two of them in a wave, and when results are gathered."""
-    monkeypatch.setattr(waves, "WAVE_BYTES", 1 << 17)
-    monkeypatch.setattr(waves, "SHARED_STAMP_FRAMES", 0)
-    sent, moved = [], []
-    send, move = ThreadComm.Isend, waves.Shuffle.move
-    monkeypatch.setattr(ThreadComm, "Isend", lambda comm, *given: (sent.append(comm.rank), send(comm, *given))[1])
-    monkeypatch.setattr(waves.Shuffle, "move", lambda shuffle: (moved.append(shuffle.waves), move(shuffle))[1])
-    monkeypatch.setattr(f"{__name__}.nodes_of", lambda size: [f"n{rank % 4}" for rank in range(size)])
-    frames = range(100)
-    check(64, lambda: [Spread()], frames, uneven(frames, 5))
-    (n_waves,) = set(moved)
-    assert n_waves > 1
-    assert len(sent) == 4 * 3 * (n_waves + 1)
-    assert max(Counter(sent).values()) == n_waves + 1
