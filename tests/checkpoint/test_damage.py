@@ -1,4 +1,4 @@
-"""Whatever is damaged in a directory of kept pairs: the run has the right outcome, says so, and leaves it usable."""
+"""Kept pairs that are damaged, or of a run that was killed: the outcome is right, and the directory usable."""
 
 import json
 import os
@@ -8,9 +8,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from pyroaring import BitMap64
 from support import needs
+from support.commands import killed_at_touch
 
 from himach.checkpoint.directory import LOCK, MAP, PairsDirectory, _digest
+from himach.checkpoint.part import read_summary
 from himach.checkpoint.reuse import find_parts
 from himach.ranks.communicator import alone
 
@@ -218,3 +221,34 @@ def test_parts_of_another_user_are_used_if_they_can_be_read_and_need_no_trust(op
     os.close(read)
     pickled = "it has values that are pickled, which are not read here"
     assert bad == ["it cannot be opened: Permission denied", pickled, pickled, pickled]  # of Columns, all three
+
+
+def covered(ground):
+    """Return the frames that are kept of all analyses."""
+    directory, frames = PairsDirectory(ground.pairs), BitMap64(range(N_FRAMES))
+    for name in NAMES:
+        parts = [path for item in directory.generations(name) if item.fingerprint for path in item.parts()]
+        frames &= BitMap64.union(BitMap64(), *(read_summary(path).covered for path in parts))
+    return frames
+
+
+@pytest.mark.parametrize("before", [0, 3], ids=["from the first", "with pairs of an earlier run"])
+def test_a_run_that_is_killed_at_any_moment_goes_on(made, monkeypatch, before):
+    """At every seventh touch, and at all by night."""
+    monkeypatch.setenv("HIMACH_KEEP_EVERY", "0")
+    at, killed, kept = 0, True, set()
+    while killed:
+        at += 1 if os.environ.get("HIMACH_NIGHTLY") else 7
+        made.clear()
+        if before:
+            made.run(pairs=made.pairs, stop=before)
+        killed = killed_at_touch(made.pairs, at, lambda: made.run(pairs=made.pairs))
+        there = len(covered(made)) if made.pairs.is_dir() else 0
+        kept.add(there)
+        result, warned = made.run(pairs=made.pairs)
+        assert (result.text(), warned) == (made.text, []), at
+        assert result.record["reused"]["frames"] == there, at
+        assert not [path for path in made.pairs.rglob("*") if path.name.endswith((".tmp", ".lock"))], at
+        made.check()
+    assert at > 30
+    assert {before, N_FRAMES} <= kept  # and what lies between, as the clock has it
