@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 from planning.made import record
-from uncertainty.series import first_order
 
 import himach
-from himach import uncertainty
 from himach.errors import UsageError
 from himach.planning.half_width import HalfWidth
 
@@ -38,20 +35,6 @@ def test_what_a_condition_says(text, parts):
 def test_what_is_no_condition_is_refused(text):
     with pytest.raises(UsageError, match=r"such as 'rdf\.g<0\.02'"):
         HalfWidth.parse(text)
-
-
-def test_of_correlated_values_as_many_are_needed_as_are_told():
-    random = np.random.default_rng(5)
-    ratios = []
-    for _ in range(60):
-        values = first_order(random, 0.8, 8000)
-        short = uncertainty.mean(values[:2000])
-        goal = short.half_width / 1.8
-        means = {"t": {"n_eff": short.n_eff, "half_widths": {"x": short.half_width}}}
-        times, _ = HalfWidth.parse(f"t.x<{goal!r}").times_as_long(means)
-        assert times == pytest.approx(1.8**2)
-        ratios.append(uncertainty.mean(values[: math.ceil(times * 2000)]).half_width / goal)
-    assert 0.8 < np.median(ratios) < 1.15
 
 
 def test_what_is_narrow_enough_and_what_has_no_interval():

@@ -161,14 +161,6 @@ def test_a_lost_cache_is_read_from_the_origin():
     assert lost["map"] == pytest.approx(1000 * 0.03, rel=0.05)
 
 
-def test_failures_cost_more_on_more_nodes_and_less_with_kept_pairs():
-    machine = Machine(**{**vars(MACHINE), "node_mtbf": 1e6})
-    plan = himach.plan(record(cached=True, frames=100_000), nodes=[1, 16, 256], machine=machine, frames=900_000)
-    restarted, kept = (column(plan, name, "second", "failures") for name in ("restarted", "kept_pairs"))
-    assert all(0 <= few <= many for few, many in zip(kept, restarted, strict=True))
-    assert restarted[0] > 0
-
-
 def test_two_million_nodes_are_planned_in_little_time_and_memory():
     machine = Machine(**{**vars(MACHINE), "node_mtbf": 1.5e9})
     began = time.monotonic()
@@ -176,7 +168,8 @@ def test_two_million_nodes_are_planned_in_little_time_and_memory():
     plan = himach.plan(runs, nodes=[2_000_000], ranks_per_node=8, machine=machine, frames=10**12)
     assert time.monotonic() - began < 300
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 < 4e9
-    assert column(plan, "restarted", "second", "failures")[0] > 0
+    restarted, kept = (column(plan, name, "second", "failures")[0] for name in ("restarted", "kept_pairs"))
+    assert 0 < kept <= restarted
 
 
 def without(change):

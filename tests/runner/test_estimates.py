@@ -101,21 +101,27 @@ def test_bands_of_survival_beside_sums_by_hand():
 
 def test_band_of_an_rdf_beside_blocks_by_hand():
     pair = {"a": "name K", "b": "name O OH2", "r_max": 6.1, "bins": 29}  # no distance in the file is on an edge
-    table = package.run(load("rdf")(**pair), *NANOPORE, confidence=0.9)["rdf"]
+    result = package.run(load("rdf")(**pair), *NANOPORE, confidence=0.9)
+    table, numbers = result["rdf"], result["coordination"]
     universe = MDAnalysis.Universe(NANOPORE.topology, NANOPORE.trajectory)
     a, b = universe.select_atoms(pair["a"]), universe.select_atoms(pair["b"])
     edges = np.linspace(0, 6.1, 30)
     shells = 4 / 3 * np.pi * np.diff(edges**3)
     blocks, frames, pairs = np.zeros((38, 29)), np.zeros(38), np.zeros(29)  # of four frames each, the last of two
+    within = np.zeros((38, 29))
     for ts in universe.trajectory:
         counts = np.histogram(distance_array(a, b, box=ts.dimensions), edges)[0]
         blocks[ts.frame // 4] += counts * ts.volume / (len(a) * len(b) * shells)
+        within[ts.frame // 4] += np.cumsum(counts) / len(a)
         frames[ts.frame // 4] += 1
         pairs += counts
     expected = uncertainty.of_blocks(blocks, frames, 0.9)
     often = pairs >= 20
     np.testing.assert_allclose(table["g_low"][often], expected.low[often], rtol=1e-6)
     np.testing.assert_allclose(table["g_high"][often], expected.high[often], rtol=1e-6)
+    expected, often = uncertainty.of_blocks(within, frames, 0.9), np.cumsum(pairs) >= 20
+    np.testing.assert_allclose(numbers["n_low"][often], expected.low[often], rtol=1e-6)
+    np.testing.assert_allclose(numbers["n_high"][often], expected.high[often], rtol=1e-6)
     none = pairs == 0
     volume = np.mean([ts.volume for ts in universe.trajectory])
     ideal = len(a) * len(b) * len(universe.trajectory) / volume * shells

@@ -1,4 +1,4 @@
-"""Counts, proportions and stays: published limits, exact coverage, bursts, SciPy's curve of Kaplan and Meier."""
+"""Counts, proportions and stays: published limits, bursts, SciPy's curve of Kaplan and Meier."""
 
 from __future__ import annotations
 
@@ -44,13 +44,6 @@ def test_counts_may_be_many():
     assert many.low == pytest.approx([count(k).low for k in (0, 3, 12)])
     assert many.high == pytest.approx([count(k).high for k in (0, 3, 12)])
     assert "an upper limit only" in many.method
-
-
-@pytest.mark.parametrize("mean", np.geomspace(0.5, 50, 25))
-def test_a_count_contains_the_truth_as_often_as_it_says(mean):
-    result = count(np.arange(300))
-    inside = (result.low <= mean) & (mean <= result.high)
-    assert stats.poisson.pmf(np.arange(300), mean)[inside].sum() >= 0.95
 
 
 def test_bursts_are_told_and_widen_the_interval():
@@ -101,15 +94,6 @@ def test_below_eight_independent_trials_there_is_no_interval():
 def test_proportions_may_be_many():
     many = proportion([0, 3.5, 12], 12)
     assert many.high == pytest.approx([proportion(k, 12).high for k in (0, 3.5, 12)])
-
-
-@pytest.mark.parametrize("n", [20, 50, 200])
-@pytest.mark.parametrize("p", [0.05, 0.2, 0.5, 0.9])
-def test_a_proportion_contains_the_truth_as_often_as_it_should(n, p):
-    k = np.arange(n + 1)
-    result = proportion(k, n)
-    covered = stats.binom.pmf(k, n, p)[(result.low <= p) & (p <= result.high)].sum()
-    assert 0.92 <= covered <= 0.98
 
 
 STAYS = st.lists(st.tuples(st.integers(1, 12), st.booleans()), min_size=1, max_size=40)

@@ -67,14 +67,6 @@ def test_curves_of_runs_are_taken_bin_by_bin():
     assert "curve of 3 values" in str(result)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("runs", [3, 10])
-def test_intervals_of_replicas_contain_the_truth(runs):
-    means = np.random.default_rng(3).normal(scale=math.hypot(0.3, 0.1), size=(2000, runs))
-    result = [replicas(each) for each in means]
-    assert 0.93 <= np.mean([each.low <= 0 <= each.high for each in result]) <= 0.97
-
-
 pytestmark = pytest.mark.filterwarnings("error")
 
 #: Values of runs as they are written down, so that ties are frequent.
@@ -228,11 +220,3 @@ def test_a_difference_is_an_estimate_of_plain_numbers():
 @given(PROBABILITIES)
 def test_holm_is_its_slow_twin(p):
     np.testing.assert_array_equal(holm(p), slow_holm(p))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_first, n_second", [(5, 5), (10, 4)])
-def test_intervals_contain_the_truth(n_first, n_second):
-    random = np.random.default_rng(9)
-    result = difference(random.normal(size=(n_first, 4000)), random.normal(2, 3, size=(n_second, 4000)))
-    assert 0.93 <= np.mean((result.low <= 2) & (result.high >= 2)) <= 0.97

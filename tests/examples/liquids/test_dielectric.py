@@ -78,20 +78,16 @@ def test_a_dipole_that_turns():
     assert E2_EPS0_K / (4 * np.pi * 300) == pytest.approx(557.0, rel=1e-4)  # Bjerrum length of empty space, Å
 
 
-def test_the_interval_has_the_true_value():
-    """Moments of normal distribution, correlated over 5 frames, as of a constant of 70."""
-    rng, n, volume = np.random.default_rng(3), 1000, 6500.0
-    variance = 69 * 300 * volume / E2_EPS0_K
-    inside = 0
-    for _ in range(60):
-        noise = rng.normal(0, np.sqrt(variance * (1 - 0.8**2)), (n, 3))
-        moments = np.full((n, 4), volume)
-        moments[0, :3] = rng.normal(0, np.sqrt(variance), 3)
-        for i in range(1, n):
-            moments[i, :3] = 0.8 * moments[i - 1, :3] + noise[i]
-        computed = Dielectric().finish({0: (np.arange(n), moments)})["dielectric"].estimates["epsilon"](0.95)
-        inside += computed.low[0] < 70 < computed.high[0]
-    assert inside >= 52
+def test_the_interval_is_as_wide_as_theory_says_and_has_the_true_value():
+    """Moments of normal distribution that know nothing of each other, as of a constant of 70."""
+    n, volume = 10_000, 6500.0
+    moments = np.full((n, 4), volume)
+    moments[:, :3] = np.random.default_rng(3).normal(0, np.sqrt(69 * 300 * volume / E2_EPS0_K), (n, 3))
+    computed = Dielectric().finish({0: (np.arange(n), moments)})["dielectric"].estimates["epsilon"](0.95)
+    assert computed.low[0] < 70 < computed.high[0]
+    # The variance of a mean of chi-squared with 3 degrees of freedom, times sigma squared, is 6 sigma^4 / n.
+    half = 1.96 * 69 * np.sqrt(6 / n) / 3
+    assert (computed.high[0] - computed.low[0]) / 2 == pytest.approx(half, rel=0.4)
 
 
 seeds = st.integers(0, 2**32 - 1)

@@ -165,26 +165,3 @@ def test_every_way_to_count_beside_pairs_one_by_one(solvated, a, b, by, exclude)
     volume = np.mean([box_volume(ts.dimensions) for ts in solvated.trajectory])
     expected = counts / (2 * pairs_wanted.sum() / volume * shells)
     np.testing.assert_allclose(result["rdf"]["g"], expected, rtol=1e-6)
-
-
-def test_limits_contain_the_coordination_of_an_ideal_gas():
-    """Of 40 runs of 200 frames of 30 atoms that know nothing of each other: how many have the truth within limits."""
-    rng, side, n = np.random.default_rng(2), 20.0, 30
-    inside = np.zeros(8)
-    rdf = Rdf(r_max=8, bins=8)
-    rdf.frames = range(200)
-    rdf.a_points = rdf.b_points = SimpleNamespace(numbers=np.arange(n), locate=lambda frame: frame.positions)
-    rdf.groups, rdf.equal, rdf.n_excluded = [None, None], True, n
-    box = np.array([side, side, side, 90, 90, 90], np.float32)
-    for _ in range(40):
-        rows = []
-        for number in range(200):
-            frame = SimpleNamespace(number=number, box=box, positions=(side * rng.random((n, 3))).astype(np.float32))
-            rows += [pairs.values for pairs in rdf.map(frame) if pairs.keys[0] == 0]
-        results = {0: uncertainty.add_blocks(np.concatenate(rows)), 1: side}
-        table = rdf.finish(results)["coordination"]
-        result = table.estimates["n"](0.95)
-        truth = (n - 1) * 4 / 3 * np.pi * table["r"] ** 3 / side**3
-        inside += (result.low <= truth) & (truth <= result.high)
-    assert (inside >= 34).all()
-    assert (inside[2:] < 40).any()

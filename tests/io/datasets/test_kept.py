@@ -149,18 +149,6 @@ def test_on_four_ranks():
     run_under_mpiexec(Path(__file__).with_name("ranks_situations.py"), 4, timeout=200)
 
 
-@pytest.mark.parametrize("frames_per_file", [1, 4, 100])
-def test_frames_are_those_of_the_original(frames_per_file, tmp_path):
-    from ..trajectories.foreign import minimal_topology, read_frames  # a program imports this file by its name
-
-    trajectory = make_samples(tmp_path / "a.trr", [0.5 * number for number in range(10)], velocities=True)
-    n_frames = split([trajectory], tmp_path / "frames", minimal_topology(tmp_path, 40), frames_per_file=frames_per_file)
-    again = open_origin([tmp_path / "frames"])
-    assert (n_frames, again.has_velocities) == (10, True)
-    assert read_frames(again) == read_frames(open_origin([trajectory]))
-    assert load_topology(None, again).n_atoms == 40
-
-
 def test_bytes_are_copied(tmp_path):
     paths = [make_samples(tmp_path / "a.xtc", [0, 1, 2]), make_samples(tmp_path / "b.xtc", [3, 4])]
     split(paths, tmp_path / "frames", frames_per_file=1)
