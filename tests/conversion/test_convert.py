@@ -144,41 +144,9 @@ def test_each_step_is_the_shortest_in_its_box(tmp_path, three):
             np.testing.assert_allclose(images, np.rint(images), atol=1e-3)
 
 
-def test_paths_in_a_box_that_stays_are_those_of_mdanalysis(tmp_path, three):
-    universe = mda.Universe(GRO, XTC)
-    box = universe.dimensions
-    water = universe.select_atoms("name OW")
-    random = np.random.default_rng(3)
-    true = water.positions + np.cumsum(random.normal(0, 4, (40, len(water), 3)), axis=0)
-    small = mda.Merge(water)
-    small.load_new(true.astype(np.float32), order="fac", dimensions=box)
-    small.trajectory.add_transformations(peers.set_dimensions(box), peers.wrap(small.atoms))
-    wrapped = tmp_path / "wrapped.dcd"
-    with mda.Writer(str(wrapped), small.atoms.n_atoms) as writer:
-        for _ in small.trajectory:
-            writer.write(small.atoms)
-    small.atoms.write(str(tmp_path / "water.pdb"))
-    peer = mda.Universe(str(tmp_path / "water.pdb"), str(wrapped))
-    peer.trajectory.add_transformations(peers.NoJump())
-    expected = np.array([ts.positions.copy() for ts in peer.trajectory])
-    done = convert(
-        wrapped, tmp_path / "water.pdb", out=tmp_path / "out.dcd", nojump=True, ranks=three,
-        topology_out=tmp_path / "out.pdb",
-    )  # fmt: skip
-    paths = positions(done.path, done.topology)
-    np.testing.assert_allclose(paths, expected, atol=1e-3)
-    np.testing.assert_allclose(np.diff(paths, axis=0), np.diff(true, axis=0), atol=1e-3)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("topology", "trajectory"),
-    [
-        pytest.param(TPR, XTC, marks=pytest.mark.nightly, id="AdK"),
-        pytest.param(PSF_TRICLINIC, DCD_TRICLINIC, id="triclinic"),
-    ],
-)
-def test_molecules_become_whole(tmp_path, topology, trajectory, three):
+def test_molecules_become_whole(tmp_path, three):
+    topology, trajectory = PSF_TRICLINIC, DCD_TRICLINIC
     peer = written(
         tmp_path / "peer.trr", topology, trajectory, "all", lambda universe: peers.unwrap(universe.atoms)
     )  # fmt: skip
@@ -193,10 +161,7 @@ def test_molecules_become_whole(tmp_path, topology, trajectory, three):
 
 
 @pytest.mark.slow
-def test_center_wrap_and_fit_are_those_of_mdanalysis(tmp_path):
-    def wrapped(universe):
-        return peers.wrap(universe.atoms, compound="residues")
-
+def test_center_and_fit_are_those_of_mdanalysis(tmp_path):
     def centered(universe):
         return peers.center_in_box(universe.select_atoms("protein"))
 
@@ -206,10 +171,6 @@ def test_center_wrap_and_fit_are_those_of_mdanalysis(tmp_path):
     peer = written(tmp_path / "peer.trr", TPR, XTC, "protein", centered)
     done = convert(XTC, TPR, out=tmp_path / "center.trr", select="protein", center="protein")
     np.testing.assert_allclose(positions(done.path, done.topology), positions(peer, done.topology), atol=2e-3)
-    peer = written(tmp_path / "peer.trr", TPR, XTC, "resname SOL", centered, wrapped)
-    done = convert(XTC, TPR, out=tmp_path / "wrap.trr", select="resname SOL", center="protein", wrap="residues")
-    apart = np.abs(positions(done.path, done.topology) - positions(peer, done.topology))
-    assert np.mean(apart > 2e-3) < 1e-4  # of molecules that lie on the edge
     peer = written(tmp_path / "peer.trr", TPR, XTC, "protein", fitted)
     done = convert(XTC, TPR, out=tmp_path / "fit.trr", select="protein", fit="name CA", reference=GRO)
     np.testing.assert_allclose(positions(done.path, done.topology), positions(peer, done.topology), atol=5e-3)
@@ -427,26 +388,16 @@ def test_no_member_is_written_over_one_that_is_read(tmp_path, members):
 
 #: Numbers that `gmx trjconv` 2022.5 wrote of AdK in water.
 ATOMS = [0, 214, 1500, 3340, 20001, 35008, 47680]
-# Positions of these in the last frame, of those without jumps in the second: gmx trjconv -f XTC -s TPR, and
+# Positions of these in the last frame: gmx trjconv -f XTC -s TPR, and
 IN_BOX = [
     [52.76, 36.81, 30.42], [51.38, 55.88, 19.52], [67.69, 38.82, 45.68], [56.2, 33.98, 19.88], [67.1, 75.67, 15.21],
     [45.49, 67.79, 20.89], [72.25, 114.66, 51.08],
 ]  # fmt: skip
-NO_JUMPS = [
-    [54.25, 40.98, 29.27], [53.41, 61.77, 22.76], [71.81, 40.1, 43.84], [58.95, 37.25, 18.57], [29.58, 83.11, 12.62],
-    [73.23, 25.37, 8.89], [64.97, 51.38, -8.41],
-]  # fmt: skip
-FITTED = [
-    [53.86, 43.63, 31.98], [54.63, 62.41, 20.54], [70.13, 43.55, 45.95], [55.92, 40.03, 21.31], [72.89, 79.29, 14.3],
-    [50.85, 75.14, 21.93], [74.38, 38.74, 51.12],
-]  # fmt: skip
 GMX = {
     "-pbc whole": ({"whole": True}, [*IN_BOX[:-1], [72.25, 34.57, 51.08]]),
-    "-pbc nojump": ({"nojump": True}, NO_JUMPS),
     "-pbc atom -ur tric": ({"wrap": "atoms"}, IN_BOX),
     "-pbc res -ur tric": ({"whole": True, "wrap": "residues"}, IN_BOX),
     "-pbc mol -ur tric": ({"whole": True, "wrap": "molecules"}, IN_BOX),
-    "-fit rot+trans, of C-alpha to the first frame, what is whole": ({"whole": True, "fit": "name CA"}, FITTED),
 }
 
 
@@ -457,5 +408,5 @@ def test_positions_are_those_of_gmx(tmp_path, case):
     keywords, expected = GMX[case]
     done = convert(XTC, TPR, out=tmp_path / "out.xtc", **keywords)
     universe = mda.Universe(TPR, str(done.path))
-    universe.trajectory[1 if "nojump" in case else -1]
+    universe.trajectory[-1]
     np.testing.assert_allclose(universe.atoms.positions[ATOMS], expected, atol=0.021)

@@ -97,24 +97,3 @@ def test_a_conversion_that_was_killed_goes_on_by_the_same_command(here, long):
     origin = mda.Universe(GRO, str(long)).trajectory
     for number in (0, 100, 199):
         np.testing.assert_array_equal(read[number].positions, origin[number].positions)
-
-
-def test_who_writes_a_dataset_is_not_disturbed(here, long):
-    words = ("convert", long, "-s", GRO, "--out", "himach://long", "--stop", "200", "--force")
-    running = start_himach(*words)
-    assert wait_until(lambda: "long" in open_store().names(), 60)
-    with open_store().locked():  # its first frame is there
-        running.send_signal(signal.SIGSTOP)  # in the midst of it
-    try:
-        again = himach_command(*words)
-        other = himach_command(*words, "--select", "protein")
-        evicted = himach_command("cache", "evict", "long")
-    finally:
-        running.send_signal(signal.SIGCONT)
-    _, error = running.communicate(timeout=120)
-    assert running.returncode == 0, error
-    assert again.returncode == other.returncode == evicted.returncode == 1
-    assert "is being written at this moment by another writer" in again.stderr
-    assert "choose another name" in other.stderr
-    assert "a writer or reader holds it" in evicted.stdout
-    assert len(mda.Universe(GRO, "himach://long").trajectory) == 200

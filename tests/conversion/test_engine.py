@@ -1,14 +1,12 @@
 """Conversions of the frames that a running engine gives."""
 
 import json
-import signal
 
 import MDAnalysis as mda
 import numpy as np
 import pytest
 from runner.live.engines import MadeUpEngine, made_up, topology
 from support.commands import himach as himach_command
-from support.commands import start_himach, wait_until
 
 import himach
 
@@ -55,19 +53,6 @@ def test_as_many_as_are_asked_for(tmp_path, top):
     assert "kept as dataset live-" in done.stderr
     read = mda.Universe(str(top), str(tmp_path / "out.xtc")).trajectory
     np.testing.assert_allclose([ts.time for ts in read], [0, 1, 2, 3, 4])
-
-
-def test_ctrl_c_ends_the_engine_and_what_came_is_converted(tmp_path, top):
-    with MadeUpEngine(made_up(4000), rate=50) as engine:
-        running = start_himach("convert", engine.address, "-s", top, "--out", tmp_path / "out.xtc", "-n", 2)
-        assert wait_until(lambda: engine.sent > 20, 60)
-        running.send_signal(signal.SIGINT)
-        out, error = running.communicate(timeout=60)
-    assert running.returncode == 0, error
-    assert "no more frames are taken" in error
-    frames = int(out.split(" frames of 20")[0].rsplit(" ", 1)[-1])
-    assert 20 < frames < 4000
-    assert len(mda.Universe(str(top), str(tmp_path / "out.xtc")).trajectory) == frames
 
 
 def test_what_cannot_be_is_told_before_the_engine_begins(tmp_path, top):

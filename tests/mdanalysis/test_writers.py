@@ -92,6 +92,7 @@ def test_two_at_once_are_refused_in_one_process():
 def test_two_at_once_are_refused_in_two_processes(other):
     with pytest.raises(StoreConflictError, match="is being written at this moment"):
         write([0])
+    assert "a writer or reader holds it" in commands.himach("cache", "evict", "run8", code=1).stdout
     assert other.communicate("go on\n", timeout=60) == ("", None)
     assert other.returncode == 0
     assert read() == [0.0, 0.0]

@@ -12,7 +12,6 @@ import pytest
 from pyroaring import BitMap64
 from support.cache_data import keep, push
 from support.commands import wait_until
-from support.shelves import spoil
 
 from himach.io.datasets.name_space import list_datasets
 from himach.io.server.client import decode_runs
@@ -20,15 +19,6 @@ from himach.io.store.bodhi import MAX_NUMBER, RUNS_AT_ONCE
 from himach.io.store.store import Store, StoreBusyError, StoreError
 
 PART = 128 << 10  # bytes of an attachment that a server gives at once
-
-
-def test_reading_is_checked(run_server):
-    running = run_server()
-    push(running, range(3))
-    (segment,) = Store(running.place).dataset("run").path.glob("*.seg")
-    spoil(segment, -100, b"\xff" * 8)
-    with running.client() as client:
-        assert [frame is None for frame in client.open("run").read([0, 1, 2])] == [False, False, True]
 
 
 def test_what_is_read_holds_its_segment(run_server):

@@ -16,7 +16,6 @@ from support import commands
 from support.cache_data import frame_of, push
 from support.ranks import clean_environment
 from support.servers import Running, free_addresses
-from support.shelves import flip
 
 import himach
 from himach.io.datasets.name_space import join_answers
@@ -189,16 +188,6 @@ def marks(client):
     client.mark(range(64), native, alien)
     assert not alien.any()
     return [number for number in range(64) if int(native[0]) >> number & 1]
-
-
-@pytest.mark.parametrize("durable", [False, True])
-def test_a_damaged_copy_is_not_acknowledged(run_server, durable):
-    running = run_server()
-    push(running, range(5), durable=durable)
-    (segment,) = (running.place / Store(running.place).directories()[0]).glob("n-*.seg")
-    flip(segment, segment.stat().st_size // 2)  # one of the five
-    push(running, range(5), durable=durable)
-    assert_held(running, range(5))
 
 
 def test_a_directory_that_is_deleted_by_hand_heals(run_server):
