@@ -14,7 +14,7 @@ WORDS = {
     "settle", "shown", "since", "some", "told", "wanted",
 }  # fmt: skip
 #: House -> names that are such a word. Figures only fall.
-CEILINGS = {"himach": 355, "native": 403, "tests": 2139}
+CEILINGS = {"himach": 314, "native": 41, "tests": 2083}
 #: Comments and texts of Cython and C.
 TEXTS = re.compile(r'"""(?:.|\n)*?"""|/\*(?:.|\n)*?\*/|//.*|#(?!\w).*|"(?:\\.|[^"\n])*"|\'(?:\\.|[^\'\n])*\'')
 

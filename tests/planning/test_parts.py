@@ -1,4 +1,4 @@
-"""The parts of plans, each beside a slow and obvious twin."""
+"""The parts of plans, and lengths of simulations for narrow intervals, each beside a slow twin."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from planning.made import record
 
+import himach
 from himach.engine.shuffle.exchange import shard_range
+from himach.errors import UsageError
 from himach.planning import closed_forms as forms
 from himach.planning.costs import evaluate, fit_terms
+from himach.planning.half_width import HalfWidth
 
 
 def read_slowly(ranks, frames, seconds, nbytes, capacity, link, ahead):
@@ -165,3 +169,56 @@ def test_what_rows_cannot_tell_apart_is_the_first_terms():
     rows = [{"one": 1.0, "steps": 3.0, "first": first} for first in (1.0, 0.0)]
     assert fit_terms(rows, [5.0, 2.0], ["one", "steps", "first"]) == pytest.approx({"one": 2, "steps": 0, "first": 3})
     assert fit_terms(rows[:1], [5.0], ["one", "steps", "first"]) == pytest.approx({"one": 5, "steps": 0, "first": 0})
+
+
+def uncertainty_of(width, n_eff=40.0):
+    return {"rdf": {"n_eff": n_eff, "half_widths": {"g": width}}}
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("rdf.g<0.02", ("rdf", "g", 0.02)),
+        ("rdf-2/a.b.c < 1e-3", ("rdf-2/a.b", "c", 1e-3)),
+        (" x.y<5 ", ("x", "y", 5.0)),
+    ],
+)
+def test_what_a_condition_says(text, parts):
+    half_width = HalfWidth.parse(text)
+    assert (half_width.table, half_width.column, half_width.most) == parts
+
+
+@pytest.mark.parametrize(
+    "text", ["", "rdf", "rdf.g", "rdf.g>1", "rdf<1", "rdf.g<", "rdf.g<nan", "rdf.g<0", "rdf.g<a", None]
+)
+def test_what_is_no_condition_is_refused(text):
+    with pytest.raises(UsageError, match=r"such as 'rdf\.g<0\.02'"):
+        HalfWidth.parse(text)
+
+
+def test_what_is_narrow_enough_and_what_has_no_interval():
+    half = HalfWidth.parse("rdf.g<0.1")
+    assert half.times_as_long(uncertainty_of(0.05)) == (1.0, "intervals of rdf.g are within ±0.05")
+    times, why = half.times_as_long(uncertainty_of(math.nan, n_eff=2.0))
+    assert times == 4
+    assert "no interval yet (N_eff 2)" in why
+    for n_eff in (0, None):
+        assert math.isnan(half.times_as_long(uncertainty_of(None, n_eff=n_eff))[0])
+    with pytest.raises(UsageError, match="makes no intervals"):
+        half.times_as_long({"rdf": {"n_eff": 4.0}})  # of an earlier himach
+
+
+def test_a_plan_tells_it():
+    run = {**record(frames=1000), "uncertainty": uncertainty_of(0.3)}
+    plan = himach.plan(run, nodes=[1], until="rdf.g<0.1")
+    row = {name: cells[0] for name, cells in plan["until"].items()}
+    assert row == {
+        "column": "rdf.g", "half_width": 0.3, "wanted": 0.1, "frames": 1000, "times_as_long": 9.0,
+        "frames_needed": 9000,
+    }  # fmt: skip
+    assert "within ±0.3" in plan.notes[0]
+    assert "until" not in himach.plan(run, nodes=[1])
+    with pytest.raises(UsageError, match=r"makes no such interval; it makes rdf\.g"):
+        himach.plan(run, nodes=[1], until="rdf.h<0.1")
+    with pytest.raises(UsageError, match="makes no intervals"):
+        himach.plan(record(), nodes=[1], until="rdf.g<0.1")

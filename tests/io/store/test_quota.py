@@ -1,4 +1,4 @@
-"""Quota and eviction: writers beside the obvious plan, several at once, killed ones; what is held or pushed stays."""
+"""The place of a node's store, its quota, and eviction beside writers: what is held or pushed stays."""
 
 import os
 import re
@@ -16,9 +16,18 @@ from support.shelves import fill, place_of, positions_of, segment_files
 
 from himach.errors import UsageError
 from himach.io.store import quota
-from himach.io.store.quota import Segment, StoreSizes, check_quota, chosen_quota, open_chosen, survey
+from himach.io.store.quota import (
+    Segment,
+    StoreSizes,
+    check_quota,
+    chosen_quota,
+    open_chosen,
+    open_store,
+    store_place,
+    survey,
+)
 from himach.io.store.sizes import parse_size, show_size
-from himach.io.store.store import Store, StoreBusyError, StoreFullError
+from himach.io.store.store import Store, StoreBusyError, StoreFullError, StoreRefusedError
 
 STEPS_IN_QUOTA = 256
 BESIDE_RECORD = 32 + 2 * 64  # its index entry, and the headers of a new segment and its index
@@ -310,3 +319,43 @@ def test_segments_of_which_nothing_says_what_they_are_go_too_unless_held(tmp_pat
     (last,) = survey(store.path).segments
     store.evict(last.directory, last.id, native=last.native)
     assert survey(store.path).segments == ()
+
+
+OWN = f"himach-{os.geteuid()}"
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch):
+    for name in ("HIMACH_CACHE", "SLURM_TMPDIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HIMACH_NODE", "n17")
+
+
+def test_default_place(monkeypatch):
+    assert store_place() == store_place("auto") == Path("/var/tmp") / OWN
+    monkeypatch.setenv("XDG_CACHE_HOME", "/home/x/.cache")
+    assert store_place() == Path("/home/x/.cache/himach")
+    monkeypatch.setenv("SLURM_TMPDIR", "/scratch/job7")
+    assert store_place() == Path("/scratch/job7") / OWN
+    monkeypatch.setenv("HIMACH_CACHE", "/local/{node}/cache")
+    assert store_place() == Path("/local/n17/cache")
+
+
+def test_a_named_place(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/x")
+    assert store_place("/disk/{node}/frames") == Path("/disk/n17/frames")
+    assert store_place("~/frames") == Path("/home/x/frames")
+    monkeypatch.setenv("HIMACH_CACHE", "~/cache-{node}")
+    assert store_place() == Path("/home/x/cache-n17")
+    assert store_place("/other") == Path("/other")
+
+
+def test_a_link_is_followed_only_where_the_user_named_it(tmp_path, monkeypatch):
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / OWN).symlink_to(tmp_path / "real")
+    monkeypatch.setenv("SLURM_TMPDIR", str(tmp_path))
+    with pytest.raises(StoreRefusedError, match="symbolic link"):
+        open_store()
+    assert open_store(tmp_path / OWN).identity
+    monkeypatch.setenv("HIMACH_CACHE", str(tmp_path / OWN))
+    assert open_store().identity
