@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import struct
 import subprocess
 import sys
 import uuid
@@ -150,21 +149,6 @@ def test_a_disk_that_the_topology_fills(tmp_path):
         done = himach("convert", DCD, "-s", PSF, "--out", disk / "out.xtc", "--force", "--cache", "off", "-q", code=1)
         assert "out.pdb cannot be written (No space left on device)" in done.stderr
         assert content(disk) == {"out.pdb": b"mine"}
-
-
-def test_a_damaged_frame_ends_all_ranks_with_a_word(tmp_path):
-    damaged, out = tmp_path / "damaged.xtc", tmp_path / "out"
-    out.mkdir()
-    data = bytearray(Path(XTC).read_bytes())
-    at = 0
-    for _ in range(7):
-        (n_bytes,) = struct.unpack_from(">i", data, at + 88)
-        at += 92 + (n_bytes + 3) // 4 * 4
-    data[at + 200 : at + 60_000] = bytes(59_800)
-    damaged.write_bytes(data)
-    done = himach("convert", damaged, "-s", GRO, "--out", out / "out.xtc", "--cache", "off", "-q", "-n", 3, code=1)
-    assert "frame 7 of the dataset cannot be read" in done.stderr
-    assert content(out) == {}
 
 
 def test_neither_the_cache_nor_what_it_holds_is_written(tmp_path):

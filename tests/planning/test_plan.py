@@ -85,14 +85,6 @@ def test_starting_takes_the_steps_by_which_ranks_tell_each_other_and_more_for_a_
     assert column(plan, "startup", "first", "phases")[0] == pytest.approx(0.52)
 
 
-@pytest.mark.parametrize(("nodes", "mapping"), [(8, 1000 * 0.0101), (64, 64_000 * 0.001)])
-def test_reading_ahead_hides_the_origin_until_all_ask_for_more_than_it_gives(nodes, mapping):
-    runs = [record(ranks=n, nodes=n, frame_bytes=100_000, read=0.0001) for n in (1, 2, 4)]
-    plan = himach.plan(runs, nodes=[nodes], ranks_per_node=1, machine=MACHINE, frames=1000 * nodes)
-    assert column(plan, "map", "first", "phases")[0] == pytest.approx(mapping, rel=0.02)
-    assert column(plan, "limit", "first") == ["map()" if nodes == 8 else "origin's bandwidth"]
-
-
 def test_what_an_idle_origin_gives_at_once_is_not_waited_for():
     runs = [record(frame_bytes=100_000, read=0.0001)]
     machine = Machine(**{**vars(MACHINE), "origin_at_once": 1.6e9})

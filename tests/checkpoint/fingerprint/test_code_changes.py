@@ -12,7 +12,6 @@ from himach.checkpoint.map_fingerprint import differences
 #: What is never the same, so that a second run maps again and says so.
 NEVER = {"frompyfunc"}
 CODE = cases(r"""
-map | map: yield 0, V
 a property | map: yield 0, self.part
   class:  @property
           def part(self): return V
@@ -31,10 +30,6 @@ combine | class: def combine(self, key, series): return V | map: yield 0, 1
 combine that calls reduce | map: yield 0, 1
   class:  def combine(self, key, series): return self.reduce(key, series)
           def reduce(self, k, s): return V
-a function | before: def part(): return V | map: yield 0, part()
-a class | map: yield 0, Part().value()
-  before: class Part:
-              def value(self): return V
 a class's base | map: yield 0, Part().value()
   before: class Root:
               def value(self): return V

@@ -19,9 +19,6 @@ an instance that hides it from pickle | map: yield 0, h.n
               def __init__(self): self.n = V
               def __reduce__(self): return H, ()
           h = H()
-a closure | map: yield 0, f()
-  before: def make(n): return lambda: n
-          f = make(V)
 a function's attribute | map: yield 0, f.n
   before: def f(): pass
           f.n = V

@@ -93,23 +93,6 @@ def test_a_restart_repeats_frames_and_goes_on(run_server, key, made):
     assert held(*(one.place for one in running)) == dict.fromkeys(range(60), 0)
 
 
-def test_another_identity_is_refused_before_a_frame_is_taken(run_server, key):
-    running = [run_server() for _ in range(2)]
-    first, both = [running[0].address], [one.address for one in running]
-    push(first, 0, range(10), key=key, identity="replica 1")
-    with pytest.raises(StoreConflictError, match=r"simulation 'replica 1', and this one is 'replica 2'"):
-        himach.Writer("run", 100, servers=both, key=key, identity="replica 2", first=10)
-    assert held(*(one.place for one in running)) == dict.fromkeys(range(10), 0)
-    push(both, 0, range(10, 20), key=key, identity="replica 1")
-    running[0].terminate()
-    running[0].start(running[0].address)
-    with pytest.raises(StoreConflictError, match="'replica 1'"):
-        himach.Writer("run", 100, servers=first, key=key, identity="replica 2", first=20)
-    push(first, 0, range(20, 30), key=key, identity="")  # says nothing: frames alone are compared
-    with pytest.raises(StoreConflictError, match="other positions"):
-        push(first, 1, range(5), key=key, identity="")
-
-
 def test_the_name_of_a_staged_trajectory_is_refused(run_server):
     running = run_server()
     with Store(running.place).dataset("run", b"fingerprint") as staged:
@@ -168,14 +151,6 @@ def test_the_working_directory_is_who_pushes(run_server, tmp_path):
     assert f"'{tmp_path / 'one'}'" in other.stderr and f"'{tmp_path / 'other'}'" in other.stderr
     assert simulate("one", 1).returncode == 0
     assert held(running.place) == dict.fromkeys(range(2), 0)
-
-
-def test_evicting_the_dataset_frees_its_name(run_server):
-    running = run_server()
-    push([running.path], 0, range(5), identity="one")
-    commands.himach("cache", "evict", "run", "--cache", running.place, code=0, timeout=60)
-    push([running.path], 1, range(3), identity="another")
-    assert held(running.place) == dict.fromkeys(range(3), 1)
 
 
 @pytest.mark.parametrize(("names", "nodes"), [("ab", ["a", "b"]), (["a", "x/a"], ["a (", "a ("])])
