@@ -1,4 +1,4 @@
-"""msd and diffusion beside MDAnalysis; corrections for finite size."""
+"""msd and diffusion beside GROMACS; corrections for finite size."""
 
 import warnings
 
@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from MDAnalysis.analysis.msd import EinsteinMSD
 from MDAnalysis.lib.mdamath import triclinic_vectors
-from MDAnalysis.transformations import NoJump
 from MDAnalysisTests.datafiles import GRO, XTC
 from support import plain
 
@@ -29,17 +27,6 @@ from himach.examples.liquids.finite_size import mobility_lost, yeh_hummer
 from himach.examples.liquids.msd import Msd
 
 seeds = st.integers(0, 2**32 - 1)
-
-
-def test_against_mdanalysis():
-    trajectory, topology = sample("nanopore")
-    universe = MDAnalysis.Universe(topology, trajectory)
-    universe.trajectory.add_transformations(NoJump())
-    expected = EinsteinMSD(universe, "name K CL O", fft=False).run().results.timeseries
-    table = plain.run(Msd(selection="name K CL O", tau_max=len(expected) - 1), trajectory, topology)["msd"]
-    assert table["msd"][0] == 0
-    np.testing.assert_allclose(table["msd"][1:], expected[1:], rtol=1e-4)
-    np.testing.assert_allclose(table["tau_ps"], np.arange(len(expected)) * universe.trajectory.dt, rtol=1e-6)
 
 
 def wrapped_walk(seed, m=40):

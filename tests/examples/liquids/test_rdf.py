@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import MDAnalysis
 import numpy as np
 import pytest
-from MDAnalysis.analysis.rdf import InterRDF
 from MDAnalysis.lib.distances import capped_distance
 from MDAnalysis.lib.mdamath import box_volume, triclinic_vectors
 from MDAnalysisTests.datafiles import GRO, TPR, XTC
@@ -17,25 +16,6 @@ from himach.examples import sample
 from himach.examples.liquids.msd import Msd
 from himach.examples.liquids.rdf import Rdf
 from himach.examples.molecules import make_points, numbers_by
-
-
-@pytest.mark.parametrize(
-    ("topology", "trajectory", "a", "b", "keywords"),
-    [
-        (*reversed(sample("nanopore")), "name K", "name O", {}),
-        (*reversed(sample("nanopore")), "name O", "name O", {"exclusion_block": (1, 1)}),
-        (GRO, XTC, "resname NA+", "name OW", {}),
-    ],
-    ids=["ions and water", "water and water", "triclinic box"],
-)
-def test_against_mdanalysis(topology, trajectory, a, b, keywords):
-    universe = MDAnalysis.Universe(topology, trajectory)
-    a_atoms, b_atoms = universe.select_atoms(a), universe.select_atoms(b)
-    expected = InterRDF(a_atoms, b_atoms, nbins=70, range=(0, 7), **keywords).run(stop=20).results
-    table = plain.run(Rdf(a=a, b=b, r_max=7, bins=70), trajectory, topology, stop=20)["rdf"]
-    np.testing.assert_allclose(table["r"], expected.bins, rtol=1e-12)
-    np.testing.assert_allclose(table["g"], expected.rdf, rtol=1e-12)
-    assert table["g"].max() > 2
 
 
 @pytest.mark.parametrize(("r_max", "bins"), [(10.0, 100), (9.9, 99), (7.7, 77), (3.3, 11)])

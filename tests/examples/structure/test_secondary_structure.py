@@ -1,7 +1,6 @@
 import warnings
 
 import MDAnalysis
-import mdtraj
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,29 +10,11 @@ from support import plain
 
 import himach
 from himach import kernels
-from himach.examples import sample
 from himach.examples.structure.secondary_structure import COLUMNS, LETTERS, SecondaryStructure
 
 
 def as_text(states):
     return [bytes(frame).decode() for frame in states]
-
-
-def test_against_mdtraj():
-    trajectory, topology = map(str, sample("villin"))
-    villin = mdtraj.load(trajectory, top=topology)
-    expected = mdtraj.compute_dssp(villin.atom_slice(villin.top.select("protein")), simplified=False)
-    expected = np.where(expected == " ", "-", expected)
-    outcome = plain.run(SecondaryStructure(), trajectory, topology)
-    result = outcome["states"].view("S1").astype(str)
-    # The hydrogen of 18 has -0.5002 kcal/mol with 14 there, which DSSP rounds to -0.500 and takes for no bond.
-    assert np.argwhere(result != expected).tolist() == [[126, 17]]
-    for letter, column in zip("HBEGITS", "HBEGITS", strict=True):
-        share = (result == letter).mean(axis=1)
-        np.testing.assert_allclose(outcome["content"][column], share, rtol=1e-12)
-        np.testing.assert_allclose(outcome["residues"][column], (result == letter).mean(axis=0), rtol=1e-12)
-    assert outcome["residues"]["residue"][:2] == ["LEU1", "SER2"]
-    assert outcome["content"]["time_ps"][[0, -1]] == pytest.approx([0.2, 99.8])
 
 
 # `mkdssp --output-format dssp` (4.2.2) of the first frame that MDAnalysis writes as PDB, column 17, blanks as "-".

@@ -299,16 +299,3 @@ def test_the_key_file_appears_whole(tmp_path):
         assert len(keys) == 1
         assert [file.name for file in path.parent.iterdir()] == ["key"]
         assert path.stat().st_mode & 0o777 == 0o600
-
-
-def test_acknowledgements_come_from_a_crowded_server(run_limited):
-    """A pusher that is not read because of others' frames is read again when these are written."""
-    path = run_limited(memory=8 * MEGA)
-    with contextlib.ExitStack() as stack:
-        writers = [stack.enter_context(himach.Writer(f"run{i}", 100_000, servers=[path], timeout=30)) for i in range(8)]
-        for number in range(10):
-            for writer in writers:
-                writer.push(np.full((100_000, 3), number, np.float32), time=number)
-        for writer in writers:
-            writer.flush()
-            assert writer.facts()["acknowledged"] == 10
