@@ -176,22 +176,6 @@ def test_center_and_fit_are_those_of_mdanalysis(tmp_path):
     np.testing.assert_allclose(positions(done.path, done.topology), positions(peer, done.topology), atol=5e-3)
 
 
-@pytest.mark.slow
-def test_molecules_lie_in_the_box(tmp_path):
-    done = convert(XTC, TPR, out=tmp_path / "out.trr", whole=True, wrap="molecules", stop=2)
-    universe = mda.Universe(TPR, str(done.path))
-    for _ in universe.trajectory:
-        heavy = universe.atoms[universe.atoms.masses > 0]  # a site without mass goes with its water
-        centers = heavy.center_of_mass(compound="fragments")
-        parts = centers @ np.linalg.inv(triclinic_vectors(universe.dimensions))
-        assert -1e-5 < parts.min() <= parts.max() < 1 + 1e-5
-        bonds = universe.bonds.indices
-        assert (
-            np.linalg.norm(universe.atoms.positions[bonds[:, 0]] - universe.atoms.positions[bonds[:, 1]], axis=1).max()
-            < 3
-        )
-
-
 def test_velocities_of_some_frames_are_theirs_alone(tmp_path):
     universe = mda.Universe(GRO, TRR)
     n_atoms = len(universe.atoms)
@@ -402,7 +386,6 @@ GMX = {
 
 
 @pytest.mark.slow
-@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("case", GMX)
 def test_positions_are_those_of_gmx(tmp_path, case):
     keywords, expected = GMX[case]

@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from uncertainty import series
 
-import himach
 from himach import UsageError
-from himach.examples import sample
 from himach.uncertainty import (
     FINE_BLOCKS,
     Estimate,
@@ -94,28 +92,6 @@ def test_blocks_that_are_joined_at_once(numbers, at_once):
 def test_what_is_no_block_is_refused(make, message):
     with pytest.raises(UsageError, match=message):
         make()
-
-
-class Numbers(himach.Analysis):
-    """As the docstring of block_row() has it: one value of a frame, not yielded in Pairs."""
-
-    def map(self, frame):
-        yield "numbers", block_row(frame.number, [frame.number])
-
-    def combine(self, key, series):
-        return add_blocks(series.values)
-
-    def reduce(self, key, series):
-        return add_blocks(series.values)
-
-    def finish(self, results):
-        frames, sums = split_blocks(results["numbers"])
-        return {"blocks": {"frames": frames, "sums": sums[:, 0]}}
-
-
-def test_as_the_docstring_has_it():
-    table = himach.run(Numbers(), *sample("nanopore"), cache="off", progress=False)["blocks"]
-    assert (table["frames"].tolist(), table["sums"].tolist()) == by_hand(list(range(150)))
 
 
 @given(st.integers(1, 5000))
