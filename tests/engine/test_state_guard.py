@@ -150,7 +150,9 @@ class First(himach.Analysis):
 
     def setup(self, universe):
         self.box, self.first = universe.dimensions, universe.trajectory.ts.positions
-        self.reference = universe.select_atoms("name CA").positions
+        self.atoms = universe.select_atoms("name CA")
+        self.reference = self.atoms.positions
+        self.near = universe.select_atoms("prop x < 20", updating=True)
 
     def map(self, frame):
         frame.positions[:] += 1
@@ -159,7 +161,8 @@ class First(himach.Analysis):
 
     def reduce(self, key, series):
         self.last = series.values
-        return len(series), self.box.tolist(), self.first[0].tolist(), self.reference[0].tolist()
+        now = self.atoms.positions.tolist() == self.reference.tolist(), len(self.near)
+        return len(series), self.box.tolist(), self.first[0].tolist(), self.reference[0].tolist(), now
 
 
 class Drift:
@@ -186,6 +189,7 @@ def test_a_run_leaves_what_setup_took_of_the_first_frame_and_refuses_what_the_un
     assert alone == run([load("rmsd")(selection="name CA"), First()]).outcome["First"]["result"][0]
     assert alone[:2] == (20, pytest.approx([47.49386215, 47.49386215, 47.49386215, 90, 90, 90]))
     atoms = MDAnalysis.Universe(topology, trajectory).atoms
-    assert alone[2:] == (atoms[0].position.tolist(), atoms.select_atoms("name CA")[0].position.tolist())
+    assert alone[2:4] == (atoms[0].position.tolist(), atoms.select_atoms("name CA")[0].position.tolist())
+    assert alone[4] == (True, (atoms.positions[:, 0] < 20).sum())  # the Universe stands at the first frame again
     with pytest.raises(himach.AnalysisError, match=r"it changes universe\.trajectory"):
         run(Drifting())

@@ -109,6 +109,7 @@ a reference | before: from MDAnalysis.analysis import align, rms | setup: self.r
 positions that are written | map: self.ca.positions += 1; n = self.ca.positions[0, 0]
 a box that is set | map: frame.universe.dimensions = [9 + frame.number] * 3 + [90] * 3; n = frame.universe.dimensions[0]
 an updating group | setup: self.near = u.select_atoms('around 5 index 10', updating=True) | map: n = len(self.near)
+what converts a group, which MDAnalysis leaves on it | map: n = int(callable(self.ca.convert_to))
 a library imported late | map: import fractions; n = float(fractions.Fraction(1, 3))
 an own module imported late | map: import beside; n = beside.N
 errors of numpy for a while | map: with np.errstate(all='ignore'): n = float(np.float64(1) / 3)

@@ -198,16 +198,6 @@ def test_a_directory_that_is_deleted_by_hand_heals(run_server):
     assert_held(running, range(5))
 
 
-def test_an_attachment_of_the_name_is_made_again(run_server):
-    """A dataset whose meta file somebody deleted in passing is found by its name."""
-    running = run_server()
-    push(running, range(5))
-    (running.place / Store(running.place).directories()[0] / "meta").unlink()
-    push(running, range(5, 7))
-    assert Store(running.place).generations("run") == [b""]
-    assert_held(running, range(7))
-
-
 def keep(place, numbers=range(SOURCE_FRAMES)):
     fill(Store(place).dataset("/sim1", b"g1"), numbers)
     Store(place).dataset("/sim1", b"g1").attach("note", b"n" * 300_000)

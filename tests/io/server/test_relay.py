@@ -24,7 +24,6 @@ from support.messages import (
     STATUS,
     TAG,
     connect,
-    dial,
     frame_body,
     message,
     open_body,
@@ -263,14 +262,6 @@ def test_malformed(run_server, parts, said):
     assert said in talk(running.path, *parts)
     with running.client() as client:
         assert client.counters()["connections"] == 1
-
-
-def test_truncated_frame_is_not_kept(run_server):
-    running = run_server()
-    with contextlib.ExitStack() as stack:
-        dial(stack, running.path, OPENED + message(FRAME, frame_body(1000))[:-1]).recv(64)
-    with running.client() as client:
-        assert not client.open("run").native
 
 
 @pytest.mark.fresh
