@@ -113,15 +113,6 @@ def served(tmp_path, run_server):
     return start
 
 
-def test_frames_come_from_all_servers(tmp_path, served, key):
-    _, server = served(range(0, 30), range(30, 50))
-    with mounted(tmp_path / "m", "--server", server.address, "--key", key) as mount:
-        assert sorted(os.listdir(mount.path / "run7")) == FILES
-        file = mount.path / "run7" / "trajectory.trr"
-        until(lambda: file.stat().st_size == 50 * 720, "all frames")
-        assert positions_in(file) == list(range(50))
-
-
 def test_a_server_is_killed_and_comes_back(tmp_path, served, key):
     server, other = served(range(0, 3000), range(0, 3000))
     with mounted(tmp_path / "m", "--server", server.address, "--key", key) as mount:
