@@ -14,7 +14,7 @@ import pytest
 from runner.trials import MarkedRun, launch
 from support.commands import himach, wait_until
 
-from .jobs import Ground
+from .sample import Ground
 
 FRAMES = 60
 LAUNCHERS = ("alone", "-n", "mpiexec")

@@ -16,7 +16,7 @@ import pytest
 from support.commands import himach, wait_until
 from support.slurm import CLUSTER, Jobs, cluster_up
 
-from .jobs import Ground
+from .sample import Ground
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

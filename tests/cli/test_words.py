@@ -1,7 +1,5 @@
 """Words of a command line: what its help says, what is refused, or taken for several files; what a shell completes."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import os

@@ -1,7 +1,5 @@
 """What several files of tests convert."""
 
-from __future__ import annotations
-
 import MDAnalysis as mda
 import pytest
 from MDAnalysisTests.datafiles import GRO, XTC

@@ -64,6 +64,13 @@ def test_bulk_to_bulk_leaves_out_what_jumped():
     assert count(outcome, 545) == [1, 2]
 
 
+@pytest.mark.parametrize("rule", ["pattern", "bulk-to-bulk"])
+@pytest.mark.parametrize(("ions", "expected"), [("name K", [5, 0]), ("name CL", [0, 4])])
+def test_nanopore(shared, ions, rule, expected):
+    outcome = plain.run(IonPermeation(ions=ions, rule=rule, **PORE), *shared("nanopore"))
+    assert list(outcome["counts"]["events"]) == expected
+
+
 def test_nanopore_sample_without_events_of_chloride():
     outcome = plain.run(IonPermeation(ions="name CL", **PORE), *sample("nanopore"))
     assert list(outcome["counts"]["events"]) == [0, 0]

@@ -156,6 +156,12 @@ def test_absences_that_are_bridged_do_not_make_stays_longer():
     assert mean["mean_ps"][0] == pytest.approx(np.concatenate(bridged).mean(), rel=0.06)
 
 
+def test_villin(shared):
+    table = plain.run(WaterResidence(tau_max=10), *shared("villin"))["survival"]
+    expected = [1, 0.89559, 0.82216, 0.76606, 0.72030, 0.68191, 0.64863, 0.61950, 0.59390, 0.57098, 0.55021]
+    np.testing.assert_allclose(table["survival"], expected, atol=5e-6)
+
+
 @pytest.mark.parametrize("by", ["atom", "residue"])
 @pytest.mark.parametrize("intermittency", [0, 3])
 def test_nanopore_against_waterdynamics(by, intermittency):

@@ -1,7 +1,5 @@
 """Each of these tests has a node's folder for files elsewhere of its own, and little patience."""
 
-from __future__ import annotations
-
 import pytest
 from support import needs
 
