@@ -36,7 +36,7 @@ class FrameTable:
     times: Times  # float64 (n,), ps
     boxes: Boxes = None  # float32 (n, 6), Å and degrees, rows of NaN where a frame has no box; None if no frame has one
     sources: Array | None = None
-    since: int | None = None  # the first step if steps are known to be consecutive; else None
+    first_step: int | None = None  # the first step if steps are known to be consecutive; else None
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -52,7 +52,7 @@ class FrameTable:
         return cls(**columns)
 
     def chosen(self, rows: Numbers | slice) -> FrameTable:
-        """Return part rows."""
+        """Return some rows."""
         return FrameTable.from_columns({name: column[rows] for name, column in self.columns().items()})
 
     @classmethod
@@ -86,7 +86,7 @@ def narrow(numbers: Array) -> Array:
 class _Stretch:
     """Compressed stamps of one or more neighbouring rows."""
 
-    def __init__(self, steps: Numbers, times: Times, since: Array, boxes: Boxes, sources: Array | None) -> None:
+    def __init__(self, steps: Numbers, times: Times, box_rows: Array, boxes: Boxes, sources: Array | None) -> None:
         jumps = np.diff(steps)
         delta = int(np.partition(jumps, len(jumps) // 2)[len(jumps) // 2]) if len(jumps) else 1
         breaks = np.flatnonzero(jumps != delta)
@@ -100,7 +100,7 @@ class _Stretch:
             self._single = bool((_bits(single.astype(np.float64)) == _bits(times)).all())
             residual = narrow(_bits(single if self._single else times) - _bits(self._times(steps)))
         self._residual = residual if residual.any() else np.broadcast_to(np.int8(0), len(steps))
-        self._since, self._boxes, self._sources = narrow(since), boxes, sources
+        self._box_rows, self._boxes, self._sources = narrow(box_rows), boxes, sources
 
     def _times(self, steps: Numbers) -> Array:
         """Return the times on the line, by two operations whose bits IEEE 754 defines."""
@@ -110,14 +110,14 @@ class _Stretch:
             return times.astype(np.float32) if self._single else times
 
     def table(self, rows: Numbers) -> FrameTable:
-        """Return part rows."""
+        """Return some rows."""
         starts = np.concatenate([[0], self._breaks + np.int64(1)])
         firsts = self._first + np.concatenate([[0], np.cumsum(self._delta * (np.diff(starts) - 1) + self._jumps)])
         run = np.searchsorted(starts, rows, side="right") - 1
         steps = firsts[run] + self._delta * (rows - starts[run])
         times = self._times(steps)
         times = (_bits(times) + self._residual[rows]).view(times.dtype).astype(np.float64)
-        boxes = None if self._boxes is None else self._boxes[np.searchsorted(self._since, rows, side="right") - 1]
+        boxes = None if self._boxes is None else self._boxes[np.searchsorted(self._box_rows, rows, side="right") - 1]
         return FrameTable(steps, times, boxes, None if self._sources is None else self._sources[rows])
 
 
@@ -137,7 +137,7 @@ class Stamps:
 
     def _begin(self) -> None:
         self._steps, self._times, self._sources = array("q"), array("d"), list[bytes]()
-        self._since, self._boxes, self._box = array("I"), bytearray(), b""  # the last box
+        self._box_rows, self._boxes, self._box = array("I"), bytearray(), b""  # the last box
 
     def __len__(self) -> int:
         return self._firsts[-1] + len(self._steps)
@@ -149,7 +149,7 @@ class Stamps:
         stamped = NO_BOX if box is None else np.asarray(box, dtype=np.float32).tobytes()
         if stamped != self._box:
             self._box = stamped
-            self._since.append(len(steps))
+            self._box_rows.append(len(steps))
             self._boxes += stamped
         steps.append(step)
         self._times.append(time)
@@ -164,26 +164,26 @@ class Stamps:
         self.seal()
         for start in range(0, len(table), RANGE_ROWS):
             part = table.chosen(slice(start, start + RANGE_ROWS))
-            since, boxes = np.zeros(1, np.int64), part.boxes
+            box_rows, boxes = np.zeros(1, np.int64), part.boxes
             if boxes is not None:
                 bits = _bits(boxes)
-                since = np.append(since, 1 + np.flatnonzero((bits[1:] != bits[:-1]).any(axis=1)))
-                boxes = boxes[since]
-            self._put(part.steps, part.times, since, boxes, part.sources)
+                box_rows = np.append(box_rows, 1 + np.flatnonzero((bits[1:] != bits[:-1]).any(axis=1)))
+                boxes = boxes[box_rows]
+            self._put(part.steps, part.times, box_rows, boxes, part.sources)
 
     def seal(self) -> None:
         """Compress the rows that were added one by one."""
         if not self._steps:
             return
-        steps, times, since = (np.array(column) for column in (self._steps, self._times, self._since))
+        steps, times, box_rows = (np.array(column) for column in (self._steps, self._times, self._box_rows))
         boxes = np.frombuffer(self._boxes, dtype=np.float32).reshape(-1, 6) if self._boxes != NO_BOX else None
         sources = np.fromiter(self._sources, dtype=object, count=len(self._sources)) if self._sources else None
-        self._put(steps, times, since, boxes, sources)
+        self._put(steps, times, box_rows, boxes, sources)
         self._begin()
 
-    def _put(self, steps: Numbers, times: Times, since: Array, boxes: Boxes, sources: Array | None) -> None:
+    def _put(self, steps: Numbers, times: Times, box_rows: Array, boxes: Boxes, sources: Array | None) -> None:
         self.boxed = self.boxed or boxes is not None
-        self._stretches.append(_Stretch(steps, times, since, boxes, sources))
+        self._stretches.append(_Stretch(steps, times, box_rows, boxes, sources))
         self._firsts.append(self._firsts[-1] + len(steps))
 
     def table(self, start: int = 0, stop: int | None = None) -> FrameTable:
@@ -191,7 +191,7 @@ class Stamps:
         return self.chosen(np.arange(start, len(self) if stop is None else stop))
 
     def chosen(self, rows: Numbers) -> FrameTable:
-        """Return part rows, ascending."""
+        """Return some rows, ascending."""
         if len(rows) and rows[-1] >= self._firsts[-1]:  # only then: another thread may read sealed rows
             self.seal()
         firsts = self._firsts
@@ -231,6 +231,6 @@ class Frames:
         follow = len(order) > 0 and bool((np.diff(table.steps) == 1).all())
         stops = np.cumsum([len(table) for table in tables]).tolist()
         return cls(
-            table=replace(table, since=int(table.steps[0]) if follow else None),
+            table=replace(table, first_step=int(table.steps[0]) if follow else None),
             places=[place[stop - len(table) : stop] for stop, table in zip(stops, tables, strict=True)],
         )

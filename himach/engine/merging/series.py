@@ -61,12 +61,12 @@ class Series:
     @property
     def steps(self) -> npt.NDArray[np.int64]:
         """Positions in the selection."""
-        since = self._table.since
-        if since is None:
+        first_step = self._table.first_step
+        if first_step is None:
             return picked(self._table.steps, self._at)
         steps = self._at.astype(np.int64)
-        if since:
-            steps += since
+        if first_step:
+            steps += first_step
         return steps
 
     @property

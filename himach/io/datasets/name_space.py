@@ -118,19 +118,19 @@ def join_answers(answers: Iterable[Answer]) -> list[ListedDataset]:
     """Return the datasets of several stores, last used first; one per simulation if several share a name."""
     answers = list(answers)
     stores = Counter(answer.node for answer in answers)
-    answers = [replace(one, node=f"{one.node} ({one.server.text})") if stores[one.node] > 1 else one for one in answers]
+    answers = [replace(a, node=f"{a.node} ({a.server.text})") if stores[a.node] > 1 else a for a in answers]
     parts: dict[tuple[str, bytes], list[tuple[Answer, Holding]]] = {}
     subsets: dict[tuple[str, bytes], list[Holding]] = {}
     for answer in answers:
-        for one in answer.holdings:
-            dataset_key = base_name(one.name), one.generation
-            if parse_atom_count(one.name):
-                subsets.setdefault(dataset_key, []).append(one)
+        for holding in answer.holdings:
+            dataset_key = base_name(holding.name), holding.generation
+            if parse_atom_count(holding.name):
+                subsets.setdefault(dataset_key, []).append(holding)
             else:
-                parts.setdefault((one.name, one.generation), []).append((answer, one))
+                parts.setdefault((holding.name, holding.generation), []).append((answer, holding))
     listed = []
     for dataset_key, store_parts in parts.items():
-        authors = sorted({one.author for _, one in store_parts if one.author and not one.stamp})
+        authors = sorted({holding.author for _, holding in store_parts if holding.author and not holding.stamp})
         for author in authors if len(authors) > 1 else [""]:
             own_parts = [part for part in store_parts if author in ("", part[1].author)]
             listed.append(_join_holdings(own_parts, subsets.get(dataset_key, [])))
@@ -152,20 +152,20 @@ def _join_holdings(parts: Sequence[tuple[Answer, Holding]], subsets: Sequence[Ho
     for item in subsets:
         sets[item.name] = sets.get(item.name, BitMap64()) | (item.native or BitMap64()) | (item.alien or BitMap64())
     holdings = [item for _, item in parts]
-    held, levels = BitMap64(), list[BitMap64]()
+    cached, levels = BitMap64(), list[BitMap64]()
     for item in holdings:
-        held |= (item.native or BitMap64()) | (item.alien or BitMap64())
+        cached |= (item.native or BitMap64()) | (item.alien or BitMap64())
         _count_copies(levels, item.native or BitMap64())
     stamps = [stamp for item in holdings if (stamp := OriginStamp.parse(item.stamp or None)) is not None]
     newest = max(stamps, key=lambda item: (item.sequence, item.n_frames), default=None)
-    frames = newest.n_frames if newest is not None else (held.max() + 1 if held else 0)
-    held = select_range(held, 0, frames)
+    frames = newest.n_frames if newest is not None else (cached.max() + 1 if cached else 0)
+    cached = select_range(cached, 0, frames)
     return ListedDataset(
         name=holdings[0].name,
         generation=holdings[0].generation.hex(),
         frames=frames,
-        held=len(held),
-        missing=_find_missing(held, frames),
+        held=len(cached),
+        missing=_find_missing(cached, frames),
         copies=_copy_range(levels),
         wanted_copies=max(item.copies for item in holdings),
         nodes=sorted({answer.node for answer, item in parts if item.n_native + item.n_alien or item.native}),
@@ -200,14 +200,14 @@ def _copy_range(levels: Sequence[BitMap64]) -> tuple[int, int] | None:
     return least, len(levels)
 
 
-def _find_missing(held: BitMap64, frames: int) -> list[int]:
+def _find_missing(cached: BitMap64, frames: int) -> list[int]:
     """Return the first missing frames of a dataset."""
-    if len(held) == frames:
+    if len(cached) == frames:
         return []
     missing: list[int] = []
     for start in range(0, frames, 1 << 16):
         block = range(start, min(frames, start + (1 << 16)))
-        missing += (BitMap64(block) - held)[: MAX_NAMED_FRAMES - len(missing)]
+        missing += (BitMap64(block) - cached)[: MAX_NAMED_FRAMES - len(missing)]
         if len(missing) >= MAX_NAMED_FRAMES:
             break
     return missing

@@ -58,18 +58,18 @@ cdef cnp.ndarray frame_numbers(object numbers):
     return np.ascontiguousarray(numbers, dtype=np.int64).reshape(-1)
 
 
-cdef bodhi_read_options read_options(object wanted) except *:
-    """Options of a reader, which point to the ranges of atoms that `wanted` keeps, a ReadOptions."""
+cdef bodhi_read_options read_options(object chosen) except *:
+    """Options of a reader, which point to the ranges of atoms that `chosen` keeps, a ReadOptions."""
     cdef bodhi_read_options options
-    cdef cnp.ndarray ranges = wanted.ranges
+    cdef cnp.ndarray ranges = chosen.ranges
     memset(&options, 0, sizeof(options))
-    options.fields = wanted.fields
-    options.unverified = not wanted.verify
-    options.direct = DIRECT[wanted.direct]
-    options.no_thread = not wanted.ahead
-    options.request_bytes = wanted.request_bytes
-    options.ring = wanted.ring
-    options.check_only = not wanted.unpack
+    options.fields = chosen.fields
+    options.unverified = not chosen.verify
+    options.direct = DIRECT[chosen.direct]
+    options.no_thread = not chosen.ahead
+    options.request_bytes = chosen.request_bytes
+    options.ring = chosen.ring
+    options.check_only = not chosen.unpack
     if ranges is not None:
         if ranges.dtype != np.int64 or ranges.ndim != 2 or not ranges.flags.c_contiguous:
             raise ValueError("ranges must be a contiguous int64 array of two dimensions")
@@ -263,22 +263,22 @@ cdef class DatasetHandle:
 
     def holds(self, numbers, bint native=False):
         """Which of the frames are there, or are there natively, bool (n,), as of the last `refresh`."""
-        wanted = frame_numbers(numbers)
-        held = np.empty(len(wanted), dtype=bool)
-        for first in range(0, len(wanted), PLACES_AT_ONCE):
+        selected = frame_numbers(numbers)
+        present = np.empty(len(selected), dtype=bool)
+        for first in range(0, len(selected), PLACES_AT_ONCE):
             check_signals()
-            held[first:first + PLACES_AT_ONCE] = self.holds_some(wanted[first:first + PLACES_AT_ONCE], native)
-        return held
+            present[first:first + PLACES_AT_ONCE] = self.holds_some(selected[first:first + PLACES_AT_ONCE], native)
+        return present
 
-    cdef holds_some(self, wanted, bint native):
+    cdef holds_some(self, selected, bint native):
         """The same of at most `PLACES_AT_ONCE` frames."""
-        step = int(wanted[1]) - int(wanted[0]) if len(wanted) > 1 else 0
-        if step > 0 and wanted.min() >= 0 and (np.diff(wanted) == step).all():
-            bits = np.zeros((2, (len(wanted) + 63) // 64), np.uint64)  # marks read no places of frames
-            self.mark(range(int(wanted[0]), int(wanted[-1]) + 1, step), bits[0], bits[1])
+        step = int(selected[1]) - int(selected[0]) if len(selected) > 1 else 0
+        if step > 0 and selected.min() >= 0 and (np.diff(selected) == step).all():
+            bits = np.zeros((2, (len(selected) + 63) // 64), np.uint64)  # marks read no places of frames
+            self.mark(range(int(selected[0]), int(selected[-1]) + 1, step), bits[0], bits[1])
             marks = bits[0] if native else bits[0] | bits[1]
-            return np.unpackbits(marks.view(np.uint8), count=len(wanted), bitorder="little")
-        places = self.places(wanted)
+            return np.unpackbits(marks.view(np.uint8), count=len(selected), bitorder="little")
+        places = self.places(selected)
         return (places["found"] != 0) & (not native or places["kind"] == BODHI_NATIVE)
 
     def locate(self, numbers):
@@ -331,10 +331,10 @@ cdef class DatasetHandle:
             handle.dataset = self
         return handle
 
-    def open_reader(self, numbers, wanted):
-        """A reader of the frames `numbers`, in that order; `wanted` is a ReadOptions."""
+    def open_reader(self, numbers, chosen):
+        """A reader of the frames `numbers`, in that order; `chosen` is a ReadOptions."""
         cdef ReaderHandle handle = ReaderHandle.__new__(ReaderHandle)
-        cdef bodhi_read_options options = read_options(wanted)
+        cdef bodhi_read_options options = read_options(chosen)
         cdef cnp.ndarray frames = frame_numbers(numbers)
         with nogil:
             check(bodhi_reader_open(self.dataset, <int64_t *>cnp.PyArray_DATA(frames), frames.shape[0], &options,
