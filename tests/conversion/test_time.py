@@ -1,7 +1,5 @@
 """Conversions whose time is over: the same command goes on, and the bytes are those of one that had time."""
 
-from __future__ import annotations
-
 import json
 import os
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """XTC frames as they are encoded: the bytes of MDAnalysis's writer for any positions, and what is decoded of them."""
 
-from __future__ import annotations
-
 import MDAnalysis as mda
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """The parts of plans, and lengths of simulations for narrow intervals, each beside a slow twin."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

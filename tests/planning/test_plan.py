@@ -1,7 +1,5 @@
 """Plans: of made-up records of a known cost, of two million nodes, of ensembles; refusals; the command line."""
 
-from __future__ import annotations
-
 import copy
 import json
 import resource

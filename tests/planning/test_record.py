@@ -1,7 +1,5 @@
 """What real runs tell plans, and what a dry run tells of a run."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

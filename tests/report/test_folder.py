@@ -1,7 +1,5 @@
 """The folder of a run, read again as it was written; results in a line each; what speaks for and against a mean."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Series: their mean, inefficiency, halves and equilibration, beside slow twins, SciPy and what is known of them."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

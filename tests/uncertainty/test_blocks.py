@@ -1,7 +1,5 @@
 """Sums by blocks of frames in any order and grouping, curves with bands, and estimates as text."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import pickle

@@ -1,7 +1,5 @@
 """Counts, proportions and stays: published limits, bursts, SciPy's curve of Kaplan and Meier."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

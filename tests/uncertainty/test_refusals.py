@@ -1,7 +1,5 @@
 """What the estimators refuse: values, levels, counts and runs that do not fit, each by name."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Independent runs and two groups of them: Student's and Welch's t, the permutation test, Holm's correction."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from itertools import combinations

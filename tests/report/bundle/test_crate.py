@@ -1,7 +1,5 @@
 """A bundle is a Process Run Crate, by libraries that nobody here wrote; where two files differ first is told."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

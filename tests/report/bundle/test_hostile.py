@@ -1,7 +1,5 @@
 """Bundles that are damaged or made to do harm: each is refused by what is wrong, before anything of it is run."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """What runs left is bundled with its code, and comes out the same where the project is gone and folders are others."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

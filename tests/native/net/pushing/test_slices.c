@@ -416,6 +416,20 @@ static void supersede(int rank, const char *launch, int number) {
     bodhi_close(store);
 }
 
+/* Have the store's listing, which is in the order of creation or against it, name these slices anew. */
+static void list_anew(int rank, const char *launch, int number) {
+    bodhi_store *store;
+    char path[256];
+    char aside[256];
+    CHECK(bodhi_open(home, 0, &store) == BODHI_OK);
+    bodhi_dataset *dataset = open_numbered(store, rank, launch, number);
+    (void)snprintf(path, sizeof path, "%s/%s", home, bodhi_dataset_directory(dataset));
+    (void)snprintf(aside, sizeof aside, "%s/aside", home);
+    CHECK(rename(path, aside) == 0 && rename(aside, path) == 0);
+    bodhi_dataset_close(dataset);
+    bodhi_close(store);
+}
+
 /* What may lie beside the slices, and is none. */
 static void add_strange_datasets(void) {
     static const char *const generations[] = {"no line", "slices of rank 0, launch 9\n",
@@ -461,6 +475,9 @@ static void test_numbers(void) {
     for (int number = 2; number < 8; number++) {
         supersede(number % 2, "a", number);
         push_as(0, "a");
+        if (number % 2 == 0) {
+            list_anew(0, "a", number);
+        }
         push_as(1, "a");
         for (int other = 0; other < 2; other++) {
             CHECK(is_numbered(other, "a", number + 1) && !is_numbered(other, "a", number + 2));
