@@ -152,7 +152,7 @@ def test_a_directory_that_is_removed_under_a_run(ground, moment):
 @pytest.fixture
 def disk(tmp_path):
     """A file system of its own, of 100 kB."""
-    with small_disk(tmp_path / "disk", "size=100k") as path:
+    with small_disk(tmp_path / "disk", "size=256k") as path:
         yield path
 
 
