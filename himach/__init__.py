@@ -140,7 +140,7 @@ def _find_compiled() -> None:
             "this is himach's source tree and himach is not installed: run 'pip install .' in it"
         ) from None
     if os.path.exists(installed) and not os.path.samefile(installed, package):
-        __path__[:] = [installed]
+        __path__[:], globals()["__file__"] = [installed], os.path.join(installed, "__init__.py")
 
 
 _STYLE = "himach.output.figures.picture"
