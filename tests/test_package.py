@@ -209,8 +209,3 @@ def test_who_does_not_let_go_of_a_lock_is_named(tmp_path, monkeypatch):
             pass
     with locked(tmp_path):
         pass
-
-
-def test_a_python_in_a_checkout_runs_the_installed_himach():
-    run = "himach.run(himach.examples.load('rmsd')(), *himach.examples.sample('villin'), stop=2, cache='off')"
-    command(sys.executable, "-c", f"import himach; assert {run}.record['frames'] == 2", cwd=ROOT)
