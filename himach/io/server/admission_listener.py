@@ -10,8 +10,8 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
+from himach.errors import StoreError
 from himach.io.server.admission import GREETING, NONCE_BYTES, PROOF_BYTES, proof, prove
-from himach.io.store.bodhi import ServerRefusedError
 
 SECONDS_TO_PROVE = 5.0
 MAX_PENDING = 128
@@ -70,7 +70,7 @@ class AdmissionListener:
         """Exchange proofs with a client and admit it; close the connection if it has no key or takes too long."""
         challenge = secrets.token_bytes(NONCE_BYTES)
         answer = b""
-        with connection, contextlib.suppress(OSError, ServerRefusedError):  # it disconnected, or the server is stopping
+        with connection, contextlib.suppress(OSError, StoreError):  # it disconnected, or is not taken
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             async with asyncio.timeout(SECONDS_TO_PROVE):

@@ -1,6 +1,7 @@
 """What a job and the process that submitted it say to each other, and what nobody else can say to them."""
 
 import contextlib
+import os
 import queue
 import secrets
 import socket
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from himach.errors import RankError, TimeUpError, UsageError
 from himach.io.server.admission_listener import AdmissionListener
+from himach.io.store.bodhi import StoreSystemError
 from himach.ranks.slurm.job import JobState, SlurmJob, split_options
 from himach.ranks.slurm.session import HEAD, MessageKind, Session, exactly, join
 
@@ -40,11 +42,16 @@ def connected() -> tuple[socket.socket, socket.socket]:
 
 
 @contextlib.contextmanager
-def listening(key=KEY):
+def listening(key=KEY, failures=()):
     """Give the port at which a process that has submitted a job listens, and those that it has let in."""
     admitted: queue.Queue[Session] = queue.Queue()
 
+    errors = iter(failures)
+
     def admit(descriptor, session):
+        for error in errors:
+            os.close(descriptor)
+            raise error
         admitted.put(Session(socket.socket(fileno=descriptor), session, joined=False))
 
     listener = AdmissionListener(socket.create_server(("127.0.0.1", 0)), key, admit)
@@ -54,6 +61,13 @@ def listening(key=KEY):
         yield port, admitted
     finally:
         listener.close()
+
+
+def test_a_connection_that_cannot_be_handed_over_keeps_no_other_out():
+    with listening(failures=[StoreSystemError("admitting a connection")]) as (port, admitted):
+        for _ in range(2):
+            join("127.0.0.1", port, KEY, 10)
+        assert admitted.get(timeout=10)
 
 
 @given(MESSAGES, MESSAGES)
