@@ -80,7 +80,7 @@ cdef bodhi_read_options read_options(object chosen) except *:
 
 def check_words(frames, native, alien):
     """Refuse to mark frames that cannot be, or in words that are too few or too many."""
-    if len(frames) and min(frames[0], frames[-1]) < 0:
+    if len(frames) and min(frames[0], frames[len(frames) - 1]) < 0:
         raise ValueError(
             f"no frame is negative, but the first is {frames.start}, step {frames.step}, count {len(frames)}"
         )
@@ -275,7 +275,7 @@ cdef class DatasetHandle:
         step = int(selected[1]) - int(selected[0]) if len(selected) > 1 else 0
         if step > 0 and selected.min() >= 0 and (np.diff(selected) == step).all():
             bits = np.zeros((2, (len(selected) + 63) // 64), np.uint64)  # marks read no places of frames
-            self.mark(range(int(selected[0]), int(selected[-1]) + 1, step), bits[0], bits[1])
+            self.mark(range(int(selected[0]), int(selected[len(selected) - 1]) + 1, step), bits[0], bits[1])
             marks = bits[0] if native else bits[0] | bits[1]
             return np.unpackbits(marks.view(np.uint8), count=len(selected), bitorder="little")
         places = self.places(selected)
