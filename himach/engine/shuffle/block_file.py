@@ -1,8 +1,8 @@
 """Blocks in a file: `ColumnWriter` and `write_block()` write them, `FileBlock` reads them by ranges of shards.
 
-The file is an uncompressed .npz: spilled pairs (`himach.engine.shuffle.spill`) and kept ones
-(`himach.checkpoint.part`) are such files. Every column is a member, sorted by shard, so that any range of shards is one
-read per column. Columns of Python objects are several members, each with some rows as bytes.
+The file of kept pairs (`himach.checkpoint.part`) is an uncompressed .npz; spilled pairs (`himach.engine.shuffle.spill`)
+have the same columns without the archive around them, whose checksums would not be read. A column is sorted by shard, so
+that any range of shards is one read. Columns of Python objects are several, each with some rows as bytes.
 
 Rows are read into buffers, not mapped: a bad sector, or a file that another process truncates, is an error, no signal.
 """
@@ -132,8 +132,8 @@ class FileBlock:
         return np.concatenate(parts)
 
 
-def write_block(writer: ColumnWriter, name: str, stack: MergedBlocks, source: Any) -> FileBlock:
-    """Write blocks of one kind as one block, several shards at a time; `source` packs objects, and may read it."""
+def write_block(writer: Any, name: str, stack: MergedBlocks, source: Any) -> FileBlock:
+    """Write blocks of one kind as one block, several shards at a time, by `add()` and `add_pieces()`; `source` packs objects."""
     bounds: Bounds = stack.bounds.sum(axis=0)
     row = sum(OBJECT_BYTES if spec.dtype.hasobject else spec.nbytes for spec in stack.specs.values())
     starts: dict[str, int] = {}

@@ -84,7 +84,7 @@ class Runs:
     def refer(self, parts: Sequence[FileBlock]) -> None:
         """Add blocks that stay on disk; they precede all blocks in memory."""
         for part in parts:
-            self._lists[part.kind].refer(part)
+            self._lists[part.kind].on_disk.append(part)
             self._refers = True
 
     def exchange(self, blocks: Sequence[Block], parts: Sequence[FileBlock]) -> None:
@@ -162,7 +162,7 @@ class _BlockList:
 
     def __init__(self) -> None:
         self._blocks: dict[int, Block] = {}  # in memory, by id
-        self._on_disk: list[FileBlock] = []
+        self.on_disk: list[FileBlock] = []
         self._stacked: MergedBlocks | None = None
         self._put_bytes = self._put_rows = 0  # of all added blocks; used to estimate objects on disk
 
@@ -174,10 +174,6 @@ class _BlockList:
         self._put_bytes += nbytes
         self._put_rows += len(block)
         return nbytes
-
-    def refer(self, part: FileBlock) -> None:
-        """Add a block on disk."""
-        self._on_disk.append(part)
 
     def has(self, block: Block) -> bool:
         """Return whether a block is in memory."""
@@ -195,10 +191,8 @@ class _BlockList:
 
     def sizes(self, shards: int) -> npt.NDArray[np.int64]:
         """Return int64 (shards,): approximate bytes of each shard."""
-        every = [part.bounds for part in self._on_disk]
-        if self._blocks:
-            every.append(self._stack().bounds.sum(axis=0))
-        return sum((_counts(bounds, shards) for bounds in every), np.zeros(shards, np.int64)) * self._row()
+        counts = (_counts(np.atleast_2d(block.bounds).sum(axis=0), shards) for block in self._all())
+        return sum(counts, np.zeros(shards, np.int64)) * self._row()
 
     def sizes_within(self, start: int, stop: int, shards: int) -> npt.NDArray[np.int64]:
         """Return int64 (stop - start,): bytes of some shards, approximate but for the division of their rows."""
@@ -207,7 +201,7 @@ class _BlockList:
         return rows * self._row()
 
     def _all(self) -> list[MergedBlocks | FileBlock]:
-        return [*self._on_disk, *([self._stack()] if self._blocks else [])]
+        return [*self.on_disk, *([self._stack()] if self._blocks else [])]
 
     def _row(self) -> int:
         """Return the approximate bytes of a row."""
@@ -225,5 +219,5 @@ class _BlockList:
     def spill(self, scratch: Scratch) -> None:
         """Move the blocks in memory to the disk."""
         if self._blocks:
-            self._on_disk.append(scratch.spill(self._stack()))
+            self.on_disk.append(scratch.spill(self._stack()))
         self._blocks, self._stacked = {}, None

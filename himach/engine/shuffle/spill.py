@@ -10,14 +10,16 @@ import errno
 import os
 import pickle
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from himach.engine.pairs.block import Block, Raw
+import numpy as np
+
+from himach.engine.pairs.block import Array, Block, Raw, raw
 from himach.engine.pairs.values import dumps
-from himach.engine.shuffle.block_file import ColumnWriter, FileBlock, write_block
+from himach.engine.shuffle.block_file import FileBlock, write_block
 from himach.engine.shuffle.stack import MergedBlocks
 from himach.errors import HimachError
 
@@ -36,34 +38,37 @@ class Scratch:
             directory.mkdir(parents=True, exist_ok=True)
             own = tempfile.mkdtemp(prefix="himach-pairs-", dir=directory)
             try:
-                self._file = tempfile.TemporaryFile(dir=own)  # noqa: SIM115 - open until close()
+                self._file = tempfile.TemporaryFile(dir=own, buffering=0)  # noqa: SIM115 - open until close()
             finally:
                 os.rmdir(own)
         except OSError as error:
             self._fail("cannot be written there", error)
-        self._writer = ColumnWriter(self._file)
 
-    def append(self, data: bytes) -> int:
+    def append(self, data: bytes | Raw) -> int:
         """Append `data`; return its offset."""
+        start, rest = self.size, memoryview(data)
+        try:
+            while rest:
+                count = os.pwrite(self._file.fileno(), rest, self.size)
+                self.size, rest = self.size + count, rest[count:]
+        except OSError as error:
+            self._fail("cannot be written", error)
+        return start
+
+    def add(self, name: str, column: Array) -> int:
+        """Write a column; return the offset of its first row."""
+        return self.append(raw(column))
+
+    def add_pieces(self, name: str, dtype: np.dtype[Any], shape: Sequence[int], pieces: Iterable[Array]) -> int:
+        """Write a column that comes in pieces; return the offset of its first row."""
         start = self.size
-        with self._writing():
-            self._file.write(data)
+        for piece in pieces:
+            self.append(raw(piece))
         return start
 
     def spill(self, stack: MergedBlocks) -> FileBlock:
         """Write blocks of one kind as one block."""
-        with self._writing():
-            return write_block(self._writer, str(self.size), stack, self)
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            self._file.seek(self.size)
-            yield
-            self._file.flush()
-        except OSError as error:
-            self._fail("cannot be written", error)
-        self.size = self._file.tell()
+        return write_block(self, "", stack, self)
 
     def check(self, block: Block) -> None:
         """Trust a block that this process wrote."""
@@ -79,10 +84,13 @@ class Scratch:
 
     def read(self, at: int, target: Raw) -> None:
         """Fill `target` from byte `at`."""
+        rest = memoryview(target)
         try:
-            self._file.seek(at)
-            if self._file.readinto(target) < len(target):
-                raise OSError(errno.EIO, "the file ends early")
+            while rest:
+                count = os.preadv(self._file.fileno(), [rest], at)
+                if not count:
+                    raise OSError(errno.EIO, "the file ends early")
+                at, rest = at + count, rest[count:]
         except OSError as error:
             self._fail("cannot be read back", error)
 

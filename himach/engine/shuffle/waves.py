@@ -32,7 +32,6 @@ DISK_WAVE_FACTOR = 16
 SHARED_STAMP_FRAMES = 1 << 18
 #: Divisor of the wave size if stamps are sent along: they may take several times the bytes of their pairs.
 WITH_STAMPS = 8
-
 #: A shard larger than this many waves is sent in parts, as far as its keys can be separated.
 LARGE_SHARD_WAVES = 4
 
@@ -155,12 +154,11 @@ class Shuffle:
         if self._frames is None:
             limit = max(1, min(disk_wave, WAVE_BYTES) // WITH_STAMPS)
         self.sizes: Sizes = world.total(runs.sizes())
-        sizes = self.sizes
         finer: dict[int, Sizes] = {}
-        if large := large_shards(sizes, limit):
+        if large := large_shards(self.sizes, limit):
             own = together(lambda: {shard: runs.sizes_within(shard, parts) for shard, parts in large.items()})
             finer = {shard: world.total(parts) for shard, parts in own.items()}
-        self._plan = plan_waves(sizes, finer, list(map(len, world.node_ranks)), limit)
+        self._plan = plan_waves(self.sizes, finer, list(map(len, world.node_ranks)), limit)
         self.waves = max(map(len, self._plan))
         self._outgoing: list[list[Block]] = []
         self._tables: list[FrameTable] = []

@@ -20,7 +20,6 @@ from himach.engine.pairs.block import SHARDS, Form, by_shard, objects, reshard, 
 from himach.engine.pairs.keys import ENCODED, encode
 from himach.engine.pairs.sharding import shard_rows
 from himach.engine.shuffle import exchange
-from himach.engine.shuffle.block_file import ColumnWriter
 from himach.engine.shuffle.exchange import Exchange, shard_range
 from himach.engine.shuffle.runs import Memory, Runs
 from himach.engine.shuffle.spill import Scratch, SpillError
@@ -281,7 +280,7 @@ def test_a_full_disk_is_named_with_the_way_out(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(ColumnWriter, "add_pieces", full)
+    monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(SpillError, match=rf"in {tmp_path}: No space left on device; free space there, .*TMPDIR"):
         run(LIMIT, tmp_path)
 
