@@ -1,7 +1,7 @@
 """Blocks in a file: `ColumnWriter` and `write_block()` write them, `FileBlock` reads them by ranges of shards.
 
 The file of kept pairs (`himach.checkpoint.part`) is an uncompressed .npz; spilled pairs (`himach.engine.shuffle.spill`)
-have the same columns without the archive around them, whose checksums would not be read. A column is sorted by shard, so
+have its columns without the archive, whose checksums would not be read. A column is sorted by shard, so
 that any range of shards is one read. Columns of Python objects are several, each with some rows as bytes.
 
 Rows are read into buffers, not mapped: a bad sector, or a file that another process truncates, is an error, no signal.
@@ -133,7 +133,7 @@ class FileBlock:
 
 
 def write_block(writer: Any, name: str, stack: MergedBlocks, source: Any) -> FileBlock:
-    """Write blocks of one kind as one block, several shards at a time, by `add()` and `add_pieces()`; `source` packs objects."""
+    """Write blocks of one kind as one block, several shards at a time; `source` packs objects."""
     bounds: Bounds = stack.bounds.sum(axis=0)
     row = sum(OBJECT_BYTES if spec.dtype.hasobject else spec.nbytes for spec in stack.specs.values())
     starts: dict[str, int] = {}
