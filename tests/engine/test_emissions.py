@@ -1,34 +1,27 @@
-"""The shuffle through `himach.run`, at any number of ranks: random emissions against the engine's twin.
+"""Random emissions against the engine's twin, on ranks that are threads.
 
-Every rank runs this file and draws the same examples; rank 0 compares. In each example four analyses share a pass:
-plain, many keys at a time, combined, and in two stages. ``HIMACH_TEST_EXAMPLES`` asks for more than the quick few.
+In each example four analyses share a pass: plain, many keys at a time, combined, and in two stages.
+``HIMACH_TEST_EXAMPLES`` asks for more than the quick few.
 """
 
 import os
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-import MDAnalysis as mda
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from support.threads import run_ranks
 
 import himach
-import himach.runner.options
-from himach.frame import RawFrame
-from himach.ranks.communicator import alone
-from himach.ranks.mpi import connect
-from himach.ranks.process_exit import promised_rank, under_launcher
 
 from .cases import FEW_KEYS, VALUES, Many, chain_of, make_small
-from .twin import canonical, check_twin
+from .test_many_ranks import nodes_of, uneven
+from .twin import canonical, check_twin, run_engine
 
-comm = connect().comm if under_launcher() else alone().comm
-FRAMES, ATOMS = 90, 12
+FRAMES = 90
 EXTREMES = np.array([-(2**63), -(2**63) + 1, -1, 0, 1, 2**17 - 1, 2**17, 2**17 + 1, 2**32, 2**63 - 2, 2**63 - 1])
 DTYPES = ["f8", "f4", "i2", "?", "c16", "i4,f8", "U3", ">f8", "M8[us]", "S4", "i1"]
 
@@ -118,9 +111,6 @@ class Emitted(himach.Analysis):
     def reduce(self, key: Any, series: Any) -> Any:
         return (series.frames, series.steps, series.times, series.boxes, series.values)
 
-    def finish(self, results: Any) -> Any:
-        return list(results.items())
-
 
 class EmittedMany(Emitted):
     """Reduced many keys at a time."""
@@ -160,15 +150,11 @@ class Gathered(himach.Analysis):
     def reduce(self, key: Any, series: Any) -> Any:
         return (series.frames, series.times, series.boxes, series.values)
 
-    def finish(self, results: Any) -> Any:
-        return list(results.items())
-
 
 class Staged(Emitted):
     """The first of two stages."""
 
     then = Gathered
-    finish = himach.Analysis.finish
 
     def reduce(self, key: Any, series: Any) -> Any:
         yield type(key).__name__, (key, len(series))
@@ -176,67 +162,34 @@ class Staged(Emitted):
         yield himach.Pairs(np.unique(series.frames))
 
 
-class Made:
-    """Paths of trajectory and topology, and the frames as MDAnalysis reads them."""
-
-    def __init__(self, trajectory: Path, topology: Path) -> None:
-        self.paths = trajectory, topology
-        self.raws = {}
-        for ts in mda.Universe(str(topology), str(trajectory)).trajectory:
-            box = None if ts.dimensions is None else ts.dimensions.copy()
-            self.raws[ts.frame] = RawFrame(ts.frame, ts.time, ts.positions.copy(), box)
-
-
-@pytest.fixture(scope="module")
-def made():
-    """Let rank 0 make a trajectory for all."""
-    with tempfile.TemporaryDirectory() as name:
-        yield Made(*comm.bcast(write(Path(name)) if comm.rank == 0 else None))
-        comm.barrier()
-
-
-def write(folder: Path) -> tuple[Path, Path]:
-    universe = mda.Universe.empty(ATOMS, trajectory=True)
-    universe.add_TopologyAttr("names", ["C"] * ATOMS)
-    rng = np.random.default_rng(3)
-    with mda.Writer(str(folder / "md.xtc"), ATOMS) as writer:
-        for number in range(FRAMES):
-            universe.atoms.positions = rng.normal(0, 10, (ATOMS, 3))
-            universe.trajectory.ts.dimensions = None if number % 3 else [30 + number, 31, 32, 90, 90, 90]
-            universe.trajectory.ts.time = 2.0 * number
-            writer.write(universe.atoms)
-    universe.atoms.write(str(folder / "top.gro"))
-    return folder / "md.xtc", folder / "top.gro"
+KINDS = (Emitted, EmittedMany, Combined, Staged)
 
 
 @settings(
     derandomize=True,
     database=None,
-    max_examples=int(os.environ.get("HIMACH_TEST_EXAMPLES", "5")),
+    max_examples=int(os.environ.get("HIMACH_TEST_EXAMPLES", "8")),
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
 @given(
-    st.lists(EMITTERS, min_size=1, max_size=5),
+    st.lists(EMITTERS, min_size=1, max_size=5).map(tuple),
     st.sampled_from([slice(None), slice(None, None, -1), slice(5, 80, 3), slice(40, 41), slice(70, 2, -7)]),
     st.sampled_from(["large", "small", "spilled"]),
+    st.integers(1, 4),
 )
-def test_any_emission_through_run(made, emitters, selected, sizes):
-    # The first rank's example for all: Hypothesis also draws constants that it finds in whatever modules a rank has.
-    emitters, selected, sizes = comm.bcast((emitters, selected, sizes))
-    frames = range(FRAMES)[selected]
-    analyses = [kind(tuple(emitters)) for kind in (Emitted, EmittedMany, Combined, Staged)]
+def test_any_emission(emitters, selected, sizes, ranks):
+    frames, raws = range(FRAMES)[selected], uneven(range(FRAMES))
+    memory = 1 << 12 if sizes == "spilled" else None
+
+    def chains():
+        return [chain_of(kind(emitters)) for kind in KINDS]
+
     with pytest.MonkeyPatch.context() as patch:
         if sizes != "large":
             make_small(patch)
-        patch.setattr(himach.runner.options, "MIN_LIMIT_BYTES", 1)
-        result = himach.run(
-            analyses,
-            *made.paths,
-            **{name: getattr(selected, name) for name in ("start", "stop", "step")},
-            **{"memory": 1 << 12 if sizes == "spilled" else None, "cache": "off", "progress": False},
+        passed, *_ = run_ranks(
+            nodes_of(ranks), lambda world: run_engine(world, chains(), frames, raws, ranks, memory=memory)
         )
-    if promised_rank() != 0:
-        return
-    for analysis, outcome in zip(analyses, result.outcome.values(), strict=True):
-        check_twin(outcome, chain_of(analysis), frames, made.raws)
+    for results, chain in zip(passed.results, chains(), strict=True):
+        check_twin(results.items(), chain, frames, raws)
