@@ -3,8 +3,6 @@
 Arguments: the folder; the user to become, if another.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Mounts of the tests: `himach mount` as a process of its own, and datasets to show."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

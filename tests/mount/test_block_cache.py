@@ -1,7 +1,5 @@
 """Bytes of files around where they are read: any part of a file, whatever is missing, by several threads at once."""
 
-from __future__ import annotations
-
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Real mounts: what programs find in them, what ends them, and what does not."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

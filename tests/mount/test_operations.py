@@ -1,7 +1,5 @@
 """Requests of FUSE to a mount: files that grow, are made anew, or cannot be read; datasets of several servers."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

@@ -1,7 +1,5 @@
 """What lies where in a mount, also while datasets cannot be reached; names of datasets as paths."""
 
-from __future__ import annotations
-
 import logging
 import threading
 

@@ -1,7 +1,5 @@
 """Copies of staged frames: made, lost, used, restored."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Staging what still grows: followed in process as it grows, and as a user does by `himach stage --follow`."""
 
-from __future__ import annotations
-
 import os
 import signal
 import warnings

@@ -1,7 +1,5 @@
 """Staging: as a user does it, on one node and on several, interrupted, under a quota; of all atoms or of some."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

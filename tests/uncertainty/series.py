@@ -1,7 +1,5 @@
 """Series whose mean and memory are known, and slow twins of what is computed fast."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a server was sent and may answer: `Model`; over one connection, with random messages: `Connection`."""
 
-from __future__ import annotations
-
 import array
 import os
 import random

@@ -7,8 +7,6 @@ and is not gone by order, as it was pushed. No step takes longer than a minute, 
 numbers.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import multiprocessing

@@ -1,7 +1,5 @@
 """Slices become frames: totals, histories, kills, several nodes, a store without room."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Frames are of one launch each, the later one's; what is said of slices that are lost, malformed or others'."""
 
-from __future__ import annotations
-
 import re
 import sys
 import textwrap

@@ -1,7 +1,5 @@
 """H5MD and Zarr by URL: the frames of the local files, and no more of their bytes than they take."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

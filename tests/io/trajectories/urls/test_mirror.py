@@ -1,7 +1,5 @@
 """URLs in place of paths, and their copies: each byte is fetched once, and none is another one."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

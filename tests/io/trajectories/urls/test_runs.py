@@ -1,7 +1,5 @@
 """Runs over trajectories by URL: the outcome of a local file, few bytes, and no secret in what they leave."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Objects of S3: the bits of the local file, credentials as AWS's own tools find them, and errors by name."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
