@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.needs import sample
 from support.shelves import fill, flip, on_grid, place_of, positions_of, segment_files, set_version
 
 from himach.io.frame_source import ReadOptions
@@ -82,66 +81,6 @@ def copy_of(place: Path) -> Path:
     shutil.rmtree(place / "copy", ignore_errors=True)
     shutil.copytree(place / "made", place / "copy")
     return place / "copy"
-
-
-def reopened(place: Path, expected: set[int], kind: str, n: int = 8) -> None:
-    """What is served before, while and after a writer goes on."""
-    with Store(place).dataset("/s") as dataset:
-        assert served(dataset, n, kind) == expected
-        write(dataset, range(n, n + 2), kind)
-        assert served(dataset, n + 2, kind) == expected | {n, n + 1}
-    with Store(place).dataset("/s") as dataset:
-        assert served(dataset, n + 2, kind) == expected | {n, n + 1}
-        write(dataset, range(n + 2), kind)
-        assert served(dataset, n + 2, kind) == set(range(n + 2))
-    assert served(Store(place).dataset("/s"), n + 2, kind) == set(range(n + 2))
-
-
-@pytest.mark.nightly(but=["raw-kept-cut", "packed-lost-zeros", "raw-cut-garbage", "packed-kept-stale"])
-@pytest.mark.parametrize("tail", ["cut", "zeros", "garbage", "stale"])
-@pytest.mark.parametrize("index", ["kept", "lost", "cut"])
-@pytest.mark.parametrize("kind", ["raw", "packed"])
-def test_a_segment_cut_at_every_byte_of_its_last_two_records(place, tail, index, kind):
-    made = make(place, kind)
-    whole = made.read_bytes()
-    record = record_bytes(kind)
-    rng = random.Random(1)
-    for cut in sample(range(len(whole) - 2 * record, len(whole)), 40):
-        store = copy_of(place)
-        segment = store / made.relative_to(place / "made")
-        missing = len(whole) - cut
-        rest = {
-            "cut": b"",
-            "zeros": bytes(missing),
-            "garbage": rng.randbytes(missing),
-            "stale": whole[64 : 64 + missing],
-        }[tail]
-        segment.write_bytes(whole[:cut] + rest)
-        if index == "lost":
-            segment.with_suffix(".idx").unlink()
-        elif index == "cut":
-            os.truncate(segment.with_suffix(".idx"), 64 + 5 * 32 + cut % 32)
-        last = whole[cut:] == rest  # a garbage byte may be the right one
-        whole_frames = 8 if last else (cut - 64) // record
-        damaged = set(range(whole_frames, 8))
-        if whole_frames < 8 and not any(whole[cut : 64 + (whole_frames + 1) * record]) and tail == "zeros":
-            damaged.discard(whole_frames)  # only the padding was cut, and zeros are what it was
-        with Store(store).dataset("/s") as dataset:
-            found = served(dataset, 8, kind)
-        assert found >= set(range(whole_frames))
-        assert not found & damaged or found - set(range(whole_frames)) <= padding_only(whole, segment, kind)
-        shutil.rmtree(store)
-        store = copy_of(place)
-        segment.write_bytes(whole[:cut] + rest)
-        reopened(store, found, kind)
-
-
-def padding_only(whole: bytes, segment: Path, kind: str) -> set[int]:
-    """Frames of which at most the padding differs from what was written."""
-    now = segment.read_bytes().ljust(len(whole), b"\0")
-    size = HEAD_BYTES + PAYLOAD_BYTES[kind]
-    starts = range(64, len(whole), record_bytes(kind))
-    return {i for i, at in enumerate(starts) if now[at : at + size] == whole[at : at + size]}
 
 
 @pytest.mark.parametrize("kind", ["raw", "packed"])
@@ -219,39 +158,6 @@ def test_a_file_of_64_gib_without_content_is_no_more_than_damage(place, made, sp
     again = Store(made.parents[1]).dataset("/s")
     write(again, range(8, 10))
     assert served(again, 10) == set(range(10))
-
-
-def forget(paths: list[Path]) -> None:
-    """Have the page cache drop these files, so that threads read them ahead."""
-    for path in paths:
-        with open(path, "rb") as file:
-            os.fdatasync(file.fileno())
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-@pytest.mark.parametrize("direct", ["on", "off"])
-@pytest.mark.parametrize("kind", ["raw", "packed"])
-def test_damage_that_is_read_ahead_costs_only_what_it_hit(tmp_path, kind, direct):
-    rng = np.random.default_rng(5)
-    steps = rng.integers(0, 5000, (60, 10_000, 3))
-    frames = steps.astype(np.float32) * np.float32(0.001) * np.float32(10) + np.float32(0.0003 if kind == "raw" else 0)
-    with Store(tmp_path / "made").dataset("/s", segment_bytes=2 << 20) as dataset:
-        for number, positions in enumerate(frames):
-            dataset.write(number, float(number), None, positions)
-            if number % 4 == 0:
-                dataset.write(number, float(number), None, positions, native=True)
-    hit = set(range(1, 60, 7)) | {0, 8}
-    for number in hit:  # natives where there are some, whose aliens stand in
-        ((segment, copy, offset, length),) = dataset.locate(np.array([number]))
-        path = dataset.path / f"{'na'[copy]}-{segment:016x}.seg"
-        flip(path, offset + int(rng.integers(200, length - 200)), 16)
-    forget(list(dataset.path.glob("*.seg")))
-    dataset = Store(tmp_path / "made").dataset("/s")
-    order = np.concatenate([np.arange(60), rng.permutation(60)])
-    for number, frame in zip(order.tolist(), dataset.read(order, ReadOptions(direct=direct)), strict=True):
-        assert (frame is None) == (number in hit and number % 4 != 0)
-        assert frame is None or np.array_equal(frame.positions, frames[number])
-    assert not set(dataset.native) & hit
 
 
 def look(place: Path):

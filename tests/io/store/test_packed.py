@@ -10,7 +10,7 @@ from support.shelves import fill, positions_of
 from himach.io.frame_source import ReadOptions
 from himach.io.store import bodhi
 from himach.io.store.bodhi import Packer, unpack
-from himach.io.store.store import Store, StoreBusyError, StoreConflictError
+from himach.io.store.store import Store, StoreConflictError
 
 PRECISIONS = [1e3, 1e2, 1e4, 10.0, 1e5, 1e6, 1.0]
 
@@ -166,18 +166,6 @@ def test_the_same_exists_and_another_is_a_conflict(tmp_path, made, flushed, nati
     assert len(again.native if native else again.alien) == 4
     for number, frame in zip(range(3), again.read(range(3)), strict=True):
         np.testing.assert_array_equal(frame.positions, made(number))
-
-
-def test_removing_a_dataset_that_is_written_to_keeps_what_is_written(tmp_path):
-    dataset = open_again(tmp_path)
-    dataset.write(0, 0.0, None, positions_of(0))
-    dataset.flush()
-    with pytest.raises(StoreBusyError):
-        Store(tmp_path).remove(dataset.path.name)
-    dataset.write(1, 1.0, None, positions_of(1))
-    dataset.close()
-    assert Store(tmp_path).generations("/made/up.xtc") == [b"one"]
-    assert list(open_again(tmp_path).alien) == [0, 1]
 
 
 def test_what_others_have_written_since_is_dropped_too(tmp_path):

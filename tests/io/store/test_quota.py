@@ -144,18 +144,6 @@ def test_what_is_held_stays_when_room_is_made(tmp_path):
     assert segment_files(writing)
 
 
-def test_a_refusal_names_quota_and_what_is_there(tmp_path):
-    store = Store(tmp_path / "store")
-    store.set_quota(2_000_000)
-    dataset = store.dataset("large")
-    positions = np.random.default_rng(1).normal(size=(200_000, 3)).astype(np.float32)
-    with pytest.raises(StoreFullError, match=r"no room for 2\.4 MB more.*holds \d+ B of a quota of 2\.0 MB.* free"):
-        dataset.write(0, 0.0, None, positions)
-    assert dataset.write(0, 0.0, None, positions[:1000])  # what fits is taken
-    dataset.flush()
-    assert len(dataset.alien) == 1
-
-
 @pytest.mark.parametrize("n_atoms", [100, 30_000])
 def test_the_reserve_of_the_disk_stays_free(tmp_path, n_atoms):
     with small_disk(tmp_path / "disk", "size=8M") as disk:

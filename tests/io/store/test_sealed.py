@@ -161,21 +161,6 @@ Sealing.TestCase.settings = settings(max_examples=40, stateful_step_count=15, ph
 TestSealing = Sealing.TestCase
 
 
-def test_a_table_takes_the_place_of_memory(tmp_path):
-    dataset = Store(tmp_path).dataset("memory")
-    for number in range(20_000):
-        dataset.write(number, 0.0, None, np.zeros((1, 3), dtype=np.float32), native=True)
-    dataset.flush()
-    assert dataset.facts()["memory"] > 20_000 * 24
-    dataset.close()  # a writer seals what it has written
-    assert dataset.facts()["memory"] < 20_000 * 4
-    (table,) = tables(dataset)
-    assert table.stat().st_size < 20_000 * 25
-    again = Store(tmp_path).dataset("memory")
-    assert again.facts()["memory"] < 4096
-    assert again.facts()["native"] == 20_000
-
-
 def test_nothing_is_sealed_where_there_is_no_room(tmp_path):
     store = Store(tmp_path)
     dataset = store.dataset("full")

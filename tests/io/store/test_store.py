@@ -10,44 +10,39 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import needs
-from support.shelves import set_version, spoil
+from support.shelves import flip, on_grid, set_version, spoil
 
 from himach.io.frame_source import ReadOptions
 from himach.io.store import bodhi
-from himach.io.store.store import (
-    Store,
-    StoreConflictError,
-    StoreNotFoundError,
-    StoreRefusedError,
-    StoreVersionError,
-)
+from himach.io.store.store import Store, StoreConflictError, StoreNotFoundError, StoreRefusedError, StoreVersionError
 
 from . import make_golden
 
+FIELDS = ("positions", "velocities", "forces")
+
 
 def made_up(number: int, n_atoms: int, fields: int, box: bool) -> dict[str, object]:
+    """Arguments of `Dataset.write`; positions of every third frame lie on XTC's grid, and are packed."""
     rng = np.random.default_rng((number, n_atoms, fields))
     arrays = rng.normal(size=(3, n_atoms, 3)).astype(np.float32)
     return {
         "number": number,
         "time": float(rng.normal()),
         "box": rng.normal(size=6).astype(np.float32) if box else None,
-        "positions": arrays[0],
+        "positions": arrays[0] if number % 3 else on_grid((number, n_atoms), (n_atoms, 3)),
         "velocities": arrays[1] if fields & 2 else None,
         "forces": arrays[2] if fields & 4 else None,
     }
 
 
-def same(a: np.ndarray | None, b: np.ndarray | None) -> bool:
-    return (a is None) == (b is None) and (a is None or np.array_equal(a, b))
-
-
-def assert_is(frame: object, wanted: dict[str, object]) -> None:
-    assert frame is not None
-    assert frame.number == wanted["number"]
-    assert frame.time == wanted["time"]
-    for name in ("box", "positions", "velocities", "forces"):
-        assert same(getattr(frame, name), wanted[name]), name
+def assert_is(frame: object, wanted: dict[str, object], atoms: np.ndarray | None = None, fields: int = 7) -> None:
+    assert (frame.number, frame.time) == (wanted["number"], wanted["time"])
+    np.testing.assert_equal(frame.box, wanted["box"])
+    rows = slice(None) if atoms is None else atoms[atoms < len(wanted["positions"])]
+    for bit, name in enumerate(FIELDS):
+        array, found = wanted[name] if fields >> bit & 1 else None, getattr(frame, name)
+        assert (found is None) == (array is None), name
+        assert array is None or (found.shape == array.shape and np.array_equal(found[rows], array[rows])), name
 
 
 @pytest.fixture
@@ -57,7 +52,7 @@ def place(tmp_path):
 
 FRAME = st.tuples(
     st.integers(0, 40) | st.integers(0, bodhi.MAX_NUMBER),
-    st.sampled_from([1, 2, 5, 21, 40, 100, 300, 4100]),
+    st.sampled_from([1, 2, 5, 21, 40, 100, 300, 4100, 9000]),
     st.integers(0, 7),
     st.booleans(),
     st.booleans(),
@@ -72,9 +67,13 @@ FRAME = st.tuples(
     segment_bytes=st.sampled_from([0, 4096, 20000]),
     request=st.sampled_from([0, 4096, 100000]),
     direct=st.sampled_from(["on", "off"]),
+    atoms=st.none() | st.sets(st.integers(0, 9100), max_size=20) | st.just(set(range(0, 5000, 3))),
+    fields=st.integers(1, 7),
     seed=st.integers(0, 99),
 )
-def test_round_trip_beside_a_dict(frames, flushes, dropped, segment_bytes, request, direct, seed):
+def test_round_trip_beside_a_dict(frames, flushes, dropped, segment_bytes, request, direct, atoms, fields, seed):
+    chosen = None if atoms is None else np.array(sorted(atoms), dtype=np.int64)
+    options = ReadOptions(chosen, fields, request_bytes=request, direct=direct, ring=2)
     with tempfile.TemporaryDirectory(prefix="himach-store-") as directory:
         model: dict[tuple[bool, int], tuple[int, int, int, bool]] = {}  # what is drawn from it is the frame
         with Store(directory).dataset("/sim1", b"g", segment_bytes=segment_bytes) as dataset:
@@ -96,28 +95,22 @@ def test_round_trip_beside_a_dict(frames, flushes, dropped, segment_bytes, reque
             assert dataset.drop(sorted(set(dropped))) == there
             for number in dropped:
                 model.pop((False, number), None)
-            check_all(dataset, model, request, direct, seed)
+            check_all(dataset, model, options, seed)
         with Store(directory).dataset("/sim1", b"g", create=False) as again:
-            check_all(again, model, request, direct, seed)
+            check_all(again, model, options, seed)
 
 
-def check_all(dataset, model, request, direct, seed):
-    natives = {number for native, number in model if native}
-    aliens = {number for native, number in model if not native}
-    assert set(dataset.native) == natives
-    assert set(dataset.alien) == aliens
+def check_all(dataset, model, options, seed):
+    natives, aliens = ({number for kind, number in model if kind == native} for native in (True, False))
+    assert (set(dataset.native), set(dataset.alien)) == (natives, aliens)
     numbers = np.array(sorted(natives | aliens | set(range(5)) | {bodhi.MAX_NUMBER}), dtype=np.int64)
     np.random.default_rng(seed).shuffle(numbers)
-    reading = dataset.read(numbers, ReadOptions(request_bytes=request, direct=direct, ring=2))
-    for number in numbers.tolist():
-        frame = next(reading)
-        if number in natives:
-            assert_is(frame, made_up(*model[True, number]))
-        elif number in aliens:
-            assert_is(frame, made_up(*model[False, number]))
-        else:
+    for number, frame in zip(numbers.tolist(), dataset.read(numbers, options), strict=True):
+        there = model.get((True, number), model.get((False, number)))
+        if there is None:
             assert frame is None
-    assert next(reading, "end") == "end"
+        else:
+            assert_is(frame, made_up(*there), options.atoms, options.fields)
 
 
 @pytest.mark.parametrize(
@@ -290,6 +283,21 @@ def test_a_read_only_store_is_not_written(place):
     assert not index.exists()
     with pytest.raises(ValueError, match="open for writing"):
         read_only.write(**made_up(2, 3, 1, False))
+
+
+def test_damage_elsewhere_is_not_looked_at(place):
+    with Store(place).dataset("/s") as dataset:
+        for number in range(3):
+            dataset.write(**made_up(number, 50_000, 1, False))
+    (segment,) = dataset.path.glob("*.seg")
+    *_, offset, length = dataset.locate(np.array([1]))[0]
+    flip(segment, offset + length - 70)
+    for atoms, misses in ((np.arange(32), {}), (np.array([49_999]), {"damaged": 1})):
+        reading = dataset.read([0, 2, 1], ReadOptions(atoms))
+        for number in (0, 2) if misses else (0, 2, 1):
+            assert_is(next(reading), made_up(number, 50_000, 1, False), atoms)
+        assert list(reading) == [None] * len(misses)
+        assert reading.misses == misses
 
 
 def test_checksums_can_be_turned_off(place):
