@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NoReturn
 
 import click
 
-from himach.cli import analyses, bench, cache, datasets, mount, pairs, plan, run, stage, trajectory
+from himach.cli import cache, datasets, pairs, plan, run, trajectory
 from himach.cli.command_group import CommandGroup, Sections
 from himach.errors import HimachError, UsageError, as_himach
 from himach.ranks.launch.stop_requests import Terminated, terminate
@@ -45,20 +45,9 @@ def himach() -> None:
 
 
 for command in (
-    analyses.analyses,
-    bench.bench,
-    cache.cache,
-    datasets.datasets,
-    mount.mount,
-    pairs.pairs,
-    plan.plan,
-    run.follow,
-    run.run,
-    stage.stage,
-    trajectory.convert,
-    trajectory.info,
-    trajectory.split,
-):
+    run.analyses, run.follow, run.run, plan.bench, plan.plan, cache.cache, pairs.pairs, datasets.datasets,
+    datasets.mount, trajectory.convert, trajectory.info, trajectory.split, trajectory.stage,
+):  # fmt: skip
     himach.add_command(command)
 for name, function in (
     ("bundle", commands.bundle),

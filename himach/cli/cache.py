@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from himach.cli.command_group import CommandGroup
-from himach.cli.shared import PATH, cache_option, quota_option
-from himach.cli.text import columns, echo, format_facts, format_minute, server_line
+from himach.cli.shared import PATH, cache_option, columns, echo, format_facts, format_minute, quota_option, server_line
 from himach.io.store.sizes import parse_size, show_size
 
 if TYPE_CHECKING:
     from himach.io.datasets.listing import DatasetEntry
+    from himach.io.store.store import Store
 
 
 @click.group(cls=CommandGroup)
@@ -96,16 +96,24 @@ def stop(cache: str | None) -> None:
     echo("stopped" if control.stop(cache) else "there is no server to stop")
 
 
+def _open_store(cache: str | None, absent: str, writing: bool = False) -> Store | None:
+    """Open this node's store; print the text `absent` if there is none."""
+    from himach.io.datasets.listing import open_existing
+    from himach.io.store.quota import store_place
+
+    store = open_existing(cache, writing=writing)
+    if store is None:
+        echo(f"{absent}: there is no store at {store_place(cache)}")
+    return store
+
+
 @cache.command("list")
 @cache_option
 def list_(cache: str | None) -> None:
     """List the datasets: frames, bytes, last use."""
-    from himach.io.datasets.listing import entries, open_existing
-    from himach.io.store.quota import store_place
+    from himach.io.datasets.listing import entries
 
-    store = open_existing(cache)
-    if store is None:
-        echo(f"no frames are cached: there is no store at {store_place(cache)}")
+    if (store := _open_store(cache, "no frames are cached")) is None:
         return
     listing = entries(store)
     if not listing:
@@ -131,13 +139,9 @@ def _row(item: DatasetEntry) -> tuple[str, ...]:
 @click.option("--drop", is_flag=True, help="Drop the frames that are bad; they are then read from the origin again.")
 def verify(cache: str | None, drop: bool) -> None:
     """Read everything again, check it, and name what is bad: exit code 1 if anything is."""
-    from himach.io.datasets.listing import open_existing
     from himach.io.store import verify as verifying
-    from himach.io.store.quota import store_place
 
-    store = open_existing(cache, writing=drop)
-    if store is None:
-        echo(f"nothing to verify: there is no store at {store_place(cache)}")
+    if (store := _open_store(cache, "nothing to verify", writing=drop)) is None:
         return
     report = verifying.verify(store)
     for bad in report.bad:
@@ -162,17 +166,14 @@ def evict(dataset: str | None, aliens: bool, to: str | None, everything: bool, c
 
     What a run reads or writes just now stays and is named; the exit code is then 1.
     """
-    from himach.io.datasets.listing import evict_chosen, open_existing
-    from himach.io.store.quota import store_place
+    from himach.io.datasets.listing import evict_chosen
 
     if dataset is None and not (aliens or to or everything):
         raise click.UsageError("say what to evict: a DATASET ('himach cache list' shows them), --aliens, --to or --all")
     if dataset is not None and everything:
         raise click.UsageError(f"either the dataset {dataset} or --all")
     size = None if to is None else parse_size(to)
-    store = open_existing(cache, writing=True)
-    if store is None:
-        echo(f"nothing to evict: there is no store at {store_place(cache)}")
+    if (store := _open_store(cache, "nothing to evict", writing=True)) is None:
         return
     freed = evict_chosen(store, dataset, aliens=aliens, to=size)
     echo(f"freed {show_size(freed.nbytes)} in whole segments: {freed.segments}")

@@ -1,16 +1,17 @@
-"""``himach datasets``: the datasets of all nodes, as one name space."""
+"""``himach datasets``: the datasets of all nodes, as one name space; ``himach mount``: datasets as files."""
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from himach.cli import shared
 from himach.cli.command_group import Command
-from himach.cli.shared import cache_option, key_option
-from himach.cli.text import columns, echo, format_minute
+from himach.cli.shared import columns, echo, format_minute
 from himach.io.store.sizes import show_size
 
 if TYPE_CHECKING:
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.option("--server", metavar="HOST:PORT", help="Any server of them; default: this node's.")
-@key_option
+@shared.key_option
 @click.option(
     "--wait", type=click.FloatRange(min=0.05), metavar="SECONDS", default=1.0, show_default=True,
     help="How long to wait for answers.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; sizes are in bytes.")
-@cache_option
+@shared.cache_option
 def datasets(server: str | None, key: Path | None, wait: float, as_json: bool, cache: str | None) -> None:
     """List the datasets that a server and its peers hold: whole or what is missing, copies, nodes.
 
@@ -94,3 +95,26 @@ def _row(row: ListedDataset) -> tuple[str, ...]:
     name = f"{row.name} (older)" if row.older else row.name
     size = show_size(row.nbytes)
     return name, f"{row.frames:,}", contents, f"{copies}{requested}", nodes, size, used, origin
+
+
+@click.command(cls=Command)
+@click.argument("directory", type=shared.PATH, metavar="DIR")
+@shared.cache_option
+@shared.server_option
+@shared.key_option
+@click.option("--allow-other", is_flag=True, help="Let other users of this machine read, too.")
+def mount(directory: Path, cache: str | None, server: str | None, key: Path | None, allow_other: bool) -> None:
+    """Show datasets, of this node's store or of a server and its peers, as files, until Ctrl-C or an unmount.
+
+    DIR/NAME holds the topology and trajectory.trr, .dcd and .nc, which are computed as they are read; a dataset that
+    is named by its path lies at that path below DIR. Frames that the store does not have are read from the trajectory.
+    """
+    from himach.mount.mounting import mount as mount_data
+    from himach.mount.stores import StoreDatasets
+    from himach.ranks.quiet import quiet_ranks
+
+    with quiet_ranks(0, command=True):
+        datasets = StoreDatasets(shared.chosen_cache(cache, server, key and key.absolute()) or "auto")
+        place = directory.absolute()
+        os.chdir("/")  # so that no file of the present folder is taken for a dataset
+        mount_data(datasets, place, lambda: echo(f"{directory} is mounted; Ctrl-C unmounts it", err=True), allow_other)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from himach.cli.command_group import CommandGroup
-from himach.cli.shared import PATH
-from himach.cli.text import columns, echo, format_minute, named_lines
+from himach.cli.shared import PATH, columns, echo, format_minute, named_lines
 from himach.io.store.sizes import show_size
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""``himach run`` and ``himach follow``.
+"""``himach run`` and ``himach follow``, and ``himach analyses``, which lists what they run.
 
 Words of their command lines: several files after one -t, and completions, which run no script.
 """
@@ -18,8 +18,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from himach.cli import shared
-from himach.cli.command_group import Command
-from himach.errors import printable_lines
+from himach.cli.command_group import Command, write_sections
+from himach.cli.shared import echo
 from himach.examples import BUILTINS
 from himach.io.datasets.request import TransformOptions
 from himach.output.figures.drawer import drawing
@@ -300,4 +300,34 @@ def _check_places(values: Mapping[str, Any], is_rerun: bool, ctx: click.Context)
 
 def _show(summary: str | None) -> None:
     if summary is not None:
-        print(printable_lines(summary), file=sys.stderr)
+        echo(summary, err=True)
+
+
+@click.command(cls=Command)
+@click.argument("names", nargs=-1, metavar="[ANALYSIS]...")
+@click.pass_context
+def analyses(ctx: click.Context, /, names: tuple[str, ...]) -> None:
+    """List the built-in analyses; with a name (a built-in, script.py, module:Class), describe it and its parameters.
+
+    'himach analyses MDAnalysis' lists MDAnalysis's own.
+    """
+    from himach import examples
+    from himach.runner.scripts import describe_analysis, doc_summary, find_class, foreign_analyses
+
+    for i, name in enumerate(names):
+        if i:
+            echo()
+        if name not in examples.BUILTINS and ":" not in name and not name.endswith(".py"):
+            for spec, summary in foreign_analyses(name).items():
+                echo(f"{spec}\n  {summary}")
+        else:
+            echo(describe_analysis(find_class(name)))
+    if names:
+        return
+    families: dict[str, list[str]] = {}
+    for name, module in examples.BUILTINS.items():
+        families.setdefault(module.split(".")[2].capitalize(), []).append(name)
+    formatter = ctx.make_formatter()
+    write_sections(formatter, families, {name: (name, doc_summary(examples.load(name))) for name in examples.BUILTINS})
+    echo(formatter.getvalue())
+    echo("'himach analyses NAME' tells the parameters of one; 'himach analyses MDAnalysis' lists MDAnalysis's own.")

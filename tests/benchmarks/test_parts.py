@@ -12,7 +12,7 @@ import himach
 from himach.benchmarks.analyses.plain import PlainMsd, PlainRdf
 from himach.benchmarks.harness import data
 from himach.benchmarks.parts import builtins, conversion, coverage, ensembles, intervals, zazen
-from himach.cli.bench import bench
+from himach.cli.plan import bench
 from himach.examples import BUILTINS, load, sample
 from himach.ranks.communicator import alone
 

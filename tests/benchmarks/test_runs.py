@@ -26,7 +26,7 @@ from himach.benchmarks.runs.billion import main, write_dcd
 from himach.benchmarks.runs.published import points
 from himach.benchmarks.runs.scaling import Sweep
 from himach.benchmarks.runs.virtual import BLIND, CASES, FITTED, FRAMES, Lines
-from himach.cli.bench import bench
+from himach.cli.plan import bench
 from himach.errors import HimachError, UsageError
 from himach.planning.machine import read_machine
 from himach.planning.model import ACCURACY

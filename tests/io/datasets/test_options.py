@@ -13,7 +13,7 @@ from support.io_samples import copied
 
 import himach
 from himach.cli import run as commands
-from himach.cli.stage import stage
+from himach.cli.trajectory import stage
 from himach.errors import UsageError
 from himach.io.datasets.request import TIME_UNITS, FramesRequest, parse_bound, slice_of_times
 from himach.runner.options import LiveOptions, RunOptions
