@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -81,8 +82,11 @@ class Spread:
         columns = self.collect(list(self.layout), 0, self.rows)
         return Table({**columns, TIME: Column(columns[TIME], "ps")})
 
-    def collect(self, names: Sequence[str], start: int, stop: int) -> dict[str, Cells]:
-        """Return columns of the rows from `start` to `stop`."""
+    def collect(
+        self, names: Sequence[str], start: int, stop: int, read: Callable[[int], Mapping[str, Cells]] | None = None
+    ) -> dict[str, Cells]:
+        """Return columns of the rows from `start` to `stop`; `read` returns those of a chunk."""
+        read = read or partial(self.cells, names=names)
         size = max(stop - start, 0)
         columns = {name: _room(self.layout[name], size) for name in names}
         first = int(np.searchsorted(self.starts, start, side="right")) - 1
@@ -90,7 +94,7 @@ class Spread:
             chunk_start, chunk_stop = self.starts[place : place + 2].tolist()
             cut = slice(max(start - chunk_start, 0), min(stop, chunk_stop) - chunk_start)
             at = chunk_start + cut.start - start
-            for name, cells in self.cells(place, names).items():
+            for name, cells in read(place).items():
                 columns[name][at : at + cut.stop - cut.start] = cells[cut]
         return columns
 
@@ -128,49 +132,30 @@ class Spread:
 
     def bins(self, names: Sequence[str], count: int) -> dict[str, Bins]:
         """Return columns in at most `count` bins, whose numbers of rows differ by at most one."""
-        count = min(count, self.rows)
-        edges = np.arange(count) * self.rows // max(count, 1)
-        parts = self._bin_parts(names, edges)
-        return {name: self._join_bins(name, parts, edges) for name in names}
+        count = max(1, min(count, self.rows))
+        edges = (np.arange(count + 1) * self.rows // count).tolist()
+        read = lru_cache(1)(partial(self.cells, names=names))  # a chunk has rows of several bins
+        columns: dict[str, list[tuple[Any, ...]]] = {name: [] for name in names}
+        for start, stop in pairwise(edges):
+            for name, cells in self.collect(names, start, stop, read).items():
+                columns[name].append(_summarize(cells))
+        return {name: _join_bins(rows, self.layout[name]) for name, rows in columns.items()}
 
-    def _bin_parts(self, names: Sequence[str], edges: Counts) -> list[tuple[int, Counts, dict[str, list[Any]]]]:
-        parts = []
-        for place in range(len(self.keys)):
-            start, stop = self.starts[place : place + 2].tolist()
-            first = int(np.searchsorted(edges, start, side="right")) - 1
-            cuts = np.maximum(edges[first : int(np.searchsorted(edges, stop))] - start, 0)
-            columns: dict[str, list[Any]] = {}
-            for name, cells in self.cells(place, names).items():
-                if isinstance(cells, np.ndarray) and cells.dtype.kind in "iuf":
-                    with np.errstate(all="ignore"):
-                        sums = np.add.reduceat(cells.astype(np.float64), cuts)
-                    least, most = np.fmin.reduceat(cells, cuts), np.fmax.reduceat(cells, cuts)
-                    columns[name] = [cells[cuts], least, most, sums]
-                else:
-                    columns[name] = [[cells[cut] for cut in cuts.tolist()]]
-            parts.append((first, cuts, columns))
-        return parts
 
-    def _join_bins(self, name: str, parts: Sequence[tuple[int, Counts, dict[str, list[Any]]]], edges: Counts) -> Bins:
-        kind = self.layout[name]
-        if kind is None or kind.kind not in "iuf":
-            firsts: list[Any] = [None] * len(edges)
-            for first, _, columns in reversed(parts):
-                firsts[first : first + len(columns[name][0])] = columns[name][0]
-            return Bins(firsts, firsts, firsts, None)
-        first_cells, least, most = (np.empty(len(edges), kind) for _ in range(3))
-        sums, filled = np.zeros(len(edges)), np.zeros(len(edges), np.bool_)
-        for first, cuts, columns in parts:
-            span = slice(first, first + len(cuts))
-            part_firsts, low, high, total = columns[name]
-            new = ~filled[span]
-            first_cells[span] = np.where(new, part_firsts, first_cells[span])
-            least[span] = np.where(new, low, np.fmin(least[span], low))
-            most[span] = np.where(new, high, np.fmax(most[span], high))
-            with np.errstate(all="ignore"):
-                sums[span] += total
-            filled[span] = True
-        return Bins(first_cells, least, most, sums / np.diff(edges, append=self.rows))
+def _summarize(cells: Cells) -> tuple[Any, ...]:
+    """Return the first cell, and of numbers the least, the most and the mean."""
+    if not isinstance(cells, np.ndarray) or cells.dtype.kind not in "iuf":
+        return (cells[0],)
+    with np.errstate(all="ignore"):
+        return cells[0], np.fmin.reduce(cells), np.fmax.reduce(cells), np.mean(cells, dtype=np.float64)
+
+
+def _join_bins(rows: Sequence[tuple[Any, ...]], kind: np.dtype[Any] | None) -> Bins:
+    firsts, *numbers = zip(*rows, strict=True)
+    if not numbers:
+        return Bins(list(firsts), list(firsts), list(firsts), None)
+    least, most, means = numbers
+    return Bins(np.array(firsts, kind), np.array(least, kind), np.array(most, kind), np.array(means))
 
 
 def _room(kind: np.dtype[Any] | None, size: int) -> Cells:
