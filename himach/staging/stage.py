@@ -31,10 +31,9 @@ from himach.io.universe.topology import copy_topology, load_topology
 from himach.io.universe.view import View
 from himach.ranks.collective import on_first_rank, run_collectively
 from himach.ranks.communicator import World
-from himach.staging.growth import open_growing, wait_for_growth
 from himach.staging.options import StageOptions
 from himach.staging.replication import attach_copies, check_copies, replicate, requested_copies
-from himach.staging.shares import Numbers, fill, missing_part, open_store
+from himach.staging.shares import Numbers, fill, missing_part, open_growing, open_store, wait_for_growth
 from himach.staging.without_origin import pull, repair
 
 FLUSH_SECONDS = 1.0

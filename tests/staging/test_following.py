@@ -21,7 +21,7 @@ from himach.io.store.store import Store
 from himach.io.trajectories.frame_directory import Manifest
 from himach.io.trajectories.origin import Origin
 from himach.ranks.communicator import alone
-from himach.staging import growth
+from himach.staging import shares
 from himach.staging.options import StageOptions
 from himach.staging.stage import stage
 
@@ -49,7 +49,7 @@ def follow(monkeypatch, tmp_path):
                     warnings.simplefilter("ignore")  # of what grows, not of staging
                     grow()
 
-        monkeypatch.setattr(growth, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
+        monkeypatch.setattr(shares, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
         options = StageOptions([path], cache=str(tmp_path / "store"), quiet=True, follow=True, idle=IDLE)
         with warnings.catch_warnings(record=True) as messages:
             staged = stage(alone(), options)
