@@ -1,4 +1,4 @@
-"""Slices become frames: totals, histories, kills, several nodes, a store without room."""
+"""Slices become frames: totals, kills, several nodes, a store without room."""
 
 import contextlib
 import itertools
@@ -19,7 +19,7 @@ from pyroaring import BitMap64
 from runner.live.engines import topology
 from support.cache_data import stage_on_nodes
 from support.commands import himach as command
-from support.commands import run_python, write_analysis
+from support.commands import write_analysis
 from support.threads import on_threads, run_ranks
 
 import himach
@@ -383,12 +383,3 @@ def test_two_assemblers_and_a_writer_at_once(tmp_path):
         assert process.returncode == 0, errors
     check(place, range(400))
     assert find_slices(Store(place), "run7") == {}
-
-
-@pytest.mark.fresh
-@pytest.mark.slow
-def test_nothing_acknowledged_is_lost_or_hidden():
-    done = run_python(Path(__file__).with_name("histories.py"), "--steps", 150, "--seed", 1, timeout=240)
-    assert done.returncode == 0, done.stdout + done.stderr
-    for what in ("push", "push_slices", "put_together", "drop", "evict", "restart"):
-        assert f"'{what}'" in done.stdout
