@@ -20,7 +20,6 @@ from scipy.io import netcdf_file
 from support import needs
 from support.cache_data import make
 from support.commands import himach as command
-from support.commands import start_himach
 
 from himach.io.store.store import Store
 
@@ -280,26 +279,6 @@ def test_a_file_of_that_name_is_no_dataset(tmp_path, monkeypatch):
     with mounted(Path("m"), "--cache", "store") as mount:
         for name in ("run7", "tmp"):
             assert positions_in(mount.path / name / "trajectory.trr") == [0, 1, 2]
-
-
-def test_the_server_of_the_store_is_killed(tmp_path):
-    store = tmp_path / "store"
-    push(store, "run7", range(4000), n_atoms=1000)
-    server = start_himach("cache", "start", "--foreground", "--cache", store)
-    try:
-        until((store / "server" / "socket").exists, "the server listens")
-        with mounted(tmp_path / "m", "--cache", store) as mount:
-            file = mount.path / "run7" / "trajectory.trr"
-            with file.open("rb") as content:
-                content.read(10**7)
-                server.kill()
-                server.wait()
-                assert len(content.read()) == 4000 * 12120 - 10**7
-            assert positions_in(file, 1000) == list(range(4000))
-            assert sorted(os.listdir(mount.path / "run7")) == FILES
-    finally:
-        server.kill()
-        server.communicate()
 
 
 @pytest.mark.parametrize(("hide", "why"), [("mfusepy", "himach[mount]"), ("ctypes.util", "libfuse")])

@@ -160,14 +160,6 @@ def test_bytes_are_copied(tmp_path):
     assert origin.nbytes(range(5)) == len(copies)
 
 
-def test_progress(tmp_path):
-    path = make_samples(tmp_path / "a.trr", list(range(3)), velocities=True)
-    seen = []
-    split([path], tmp_path / "frames", frames_per_file=2, progress=lambda n, total: seen.append((n, total)))
-    assert seen == [(2, 3), (3, 3)]
-    assert [frame.time for frame in open_origin([tmp_path / "frames"]).read([2, 0, 1])] == [2, 0, 1]
-
-
 def test_without_a_topology(tmp_path):
     split([make_samples(tmp_path / "a.xtc", [0, 1])], tmp_path / "frames")
     with pytest.raises(UsageError, match="holds no topology"):

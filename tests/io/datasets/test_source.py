@@ -121,15 +121,6 @@ def outcomes(analysis, trajectory, topology, place):
     return every[0]
 
 
-@pytest.mark.nightly(but=1)
-@pytest.mark.parametrize("name", ["md.trr", "md.xtc", "md.dcd"])
-def test_the_answer_is_the_same_with_atoms(tmp_path, place, name):
-    topology, trajectory = make(tmp_path, name=name)
-    (expected,) = outcomes(Centre(), trajectory, topology, place)
-    (found,) = outcomes(Asking(), trajectory, topology, place / "other")
-    assert bits(found) == bits(expected)
-
-
 def test_several_analyses_each_see_their_own_atoms(tmp_path, place):
     topology, trajectory = make(tmp_path)
     ranges = [(0, 5), (40, N_ATOMS), (3, 44)]

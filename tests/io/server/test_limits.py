@@ -17,7 +17,6 @@ from support.cache_data import frame_of, push
 from support.messages import FRAME, OPEN, READ, STATUS, connect, dial, message, open_body, question, talk
 
 import himach
-from himach import ServerUnreachableError
 from himach.io.server.admission import make_key, read_key
 
 from .conftest import become
@@ -121,18 +120,11 @@ def test_silent_strangers_keep_no_pusher_out(run_server, key):
             assert writer.facts()["acknowledged"] == 1
 
 
-def admitted(stack, running, key):
-    session = connect(running.address, read_key(key))
-    stack.enter_context(session.raw)
-    return session
-
-
 def test_the_end_of_a_host_is_noticed(run_server, key):
     """The system asks now and then whether the other machine is still there (timer 2 of /proc/net/tcp)."""
     running = run_server()
-    with contextlib.ExitStack() as stack:
-        session = admitted(stack, running, key)
-        raw = session.raw
+    session = connect(running.address, read_key(key))
+    with session.raw as raw:
         session.send(PUSHING)
         assert raw.recv(16)
         ours, theirs = raw.getsockname()[1], raw.getpeername()[1]
@@ -141,23 +133,6 @@ def test_the_end_of_a_host_is_noticed(run_server, key):
         (timer,) = (row[5] for row in rows if row[1].endswith(f":{theirs:04X}") and row[2].endswith(f":{ours:04X}"))
         when = int(timer.split(":")[1], 16) / os.sysconf("SC_CLK_TCK")
         assert timer.startswith("02") and when <= 60
-
-
-def test_an_address_has_not_all_connections(run_server, key):
-    running = run_server("--connections", "8")
-    with contextlib.ExitStack() as stack:
-        several = [admitted(stack, running, key) for _ in range(4)]
-        for session in several:
-            session.send(question(STATUS))
-            assert session.receive()[1]
-        refused = admitted(stack, running, key)
-        limit = b"this address has as many connections as one may have, 4 of 8; 'himach cache start --connections'"
-        assert limit in refused.receive()[1]
-        with running.client() as client:  # others find room
-            assert client.counters()["connections"] == 5
-        several.pop().raw.close()
-        time.sleep(0.5)
-        admitted(stack, running, key).send(PUSHING)
 
 
 def test_a_full_server_says_what_allows_more(run_limited):
@@ -261,28 +236,6 @@ def test_many_dead_servers_cost_no_time_of_those_that_live(run_server, key):
             writer.flush()
         assert time.monotonic() - begun < 4  # a wait of 100 ms each if nobody listened
         writer.close()
-
-
-@pytest.mark.nightly
-def test_a_writer_waits_as_long_as_it_is_told(run_server):
-    running = run_server()
-    with socket.socket(socket.AF_UNIX) as deaf:
-        path = f"{running.place}-deaf"
-        deaf.bind(path)
-        deaf.listen()
-        begun = time.monotonic()
-        with pytest.raises(ServerUnreachableError):
-            himach.Writer("run", 100, servers=[path], timeout=7)
-        assert 6.5 < time.monotonic() - begun < 9
-    writer = himach.Writer("run", 100, servers=[running.path], timeout=3)
-    running.process.send_signal(signal.SIGSTOP)
-    writer.push(frame_of(0), time=0)
-    begun = time.monotonic()
-    with pytest.raises(ServerUnreachableError):
-        writer.flush()
-    assert 2.5 < time.monotonic() - begun < 5
-    running.process.send_signal(signal.SIGCONT)
-    writer.close()
 
 
 def test_the_key_file_appears_whole(tmp_path):

@@ -13,19 +13,19 @@ from himach.io.server.survey import Server, ask
 from himach.io.store.store import Store, StoreConflictError
 
 
-def frame_of(simulation, number, n_atoms=100):
-    return np.random.default_rng((simulation, number)).normal(size=(n_atoms, 3)).astype(np.float32)
+def frame_of(simulation, number):
+    return np.random.default_rng((simulation, number)).normal(size=(100, 3)).astype(np.float32)
 
 
-def on_grid(simulation, number, n_atoms=100):
-    return shelves.on_grid((simulation, number), (n_atoms, 3))
+def on_grid(simulation, number):
+    return shelves.on_grid((simulation, number), (100, 3))
 
 
-def push(servers, simulation, numbers, *, made=frame_of, n_atoms=100, box=None, time=float, **options):
-    with himach.Writer("run", n_atoms, servers=servers, **options) as writer:
+def push(servers, simulation, numbers, *, made=frame_of, **options):
+    with himach.Writer("run", 100, servers=servers, **options) as writer:
         for number in numbers:
             writer.number = number
-            writer.push(made(simulation, number, n_atoms), time=time(number), box=box)
+            writer.push(made(simulation, number), time=number)
 
 
 def held(*places):
@@ -63,21 +63,6 @@ def test_a_name_used_twice_is_refused_and_nothing_is_mixed(run_server, key, n_se
     with pytest.raises(StoreConflictError, match="under another name"):
         writer.close()
     assert held(*(one.place for one in running)) == dict.fromkeys(range(50), 0)
-
-
-@pytest.mark.parametrize(
-    "other, message",
-    [
-        ({"time": lambda number: number + 0.5}, "the time 3 ps, not 3.5 ps"),
-        ({"n_atoms": 101}, "100 atoms, not 101"),
-        ({"box": [9, 9, 9, 90, 90, 90]}, "another box"),
-    ],
-)
-def test_time_atoms_and_box_count(run_server, other, message):
-    running = run_server()
-    push([running.path], 0, range(3, 5))
-    with pytest.raises(StoreConflictError, match=f"frame 3 of dataset run is there with {message}"):
-        push([running.path], 0, range(3, 5), **other)
 
 
 @pytest.mark.nightly(but=1)

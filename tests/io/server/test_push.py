@@ -155,14 +155,14 @@ def forgetful():
 
 def test_a_server_that_never_acknowledges():
     with forgetful() as path:
-        writer = himach.Writer("run", 1000, servers=[path], timeout=0.3)
+        writer = himach.Writer("run", 1000, servers=[path], timeout=1.5)
         push(writer, [0])
         start = time.monotonic()
         with pytest.raises(
             ServerUnreachableError, match=r"no server has acknowledged a frame|none of 1 servers answers"
         ):
             writer.flush()
-        assert time.monotonic() - start < 10
+        assert 1 < time.monotonic() - start < 10  # as long as it is told
         assert writer.facts()["in_flight"] == 1
         with pytest.raises(ServerUnreachableError):
             writer.close()

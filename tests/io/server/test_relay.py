@@ -27,9 +27,7 @@ from support.messages import (
     frame_body,
     message,
     open_body,
-    question,
     receive,
-    tag,
     talk,
 )
 
@@ -205,27 +203,6 @@ def test_what_is_read_is_right_or_not_there(run_server, key, monkeypatch, side, 
     assert refused, "nothing was refused"
     (first,) = list(RemoteStore(Server(running.address, read_key(key))).dataset("run").read([3]))
     assert np.array_equal(first.positions, frame_of(3, N_ATOMS))
-
-
-def test_a_message_of_another_session_or_side_is_refused(run_server, key):
-    running = run_server()
-    secret = read_key(key)
-    first, second = connect(running.address, secret), connect(running.address, secret)
-    asked = first.sealed(question(STATUS))
-    first.raw.sendall(asked)
-    assert first.receive()[1]
-    second.raw.sendall(asked)  # as it was said in the other session
-    status, said = second.receive()
-    assert status < 0 and b"repeated" in said
-    third = connect(running.address, secret)
-    third.raw.sendall(question(STATUS) + tag(third.key, b"s", 0, question(STATUS)))  # as the server would say it
-    assert third.receive()[0] < 0
-    first.raw.sendall(asked)  # once more
-    assert first.receive()[0] < 0
-    fourth = connect(running.address, secret)
-    fourth.raw.sendall(question(STATUS))  # without a tag: the next message's bytes are taken for it
-    fourth.raw.sendall(question(STATUS))
-    assert fourth.receive()[0] < 0
 
 
 def test_sessions_have_keys_of_their_own(run_server, key):

@@ -300,9 +300,8 @@ PUSH = """
 import numpy as np, sys, himach
 from himach.io.server import control
 from himach.io.server.client import find
-place, servers = sys.argv[1], sys.argv[2:]
-started = None if servers else control.start(place)
-with himach.Writer("run", 3, servers=servers or [started["socket"]]) as writer:
+place = sys.argv[1]
+with himach.Writer("run", 3, servers=[control.start(place)["socket"]]) as writer:
     writer.push(np.ones((3, 3), np.float32), time=0)
 with find(place) as client:
     (frame,) = client.open("run").read([0])
@@ -353,9 +352,3 @@ def test_other_machines_are_refused_in_one_line(without_libcrypto, key, words):
     assert done.returncode != 0 and done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert line.startswith("himach: error: ") and "libcrypto" in line and "libssl3" in line
-
-
-def test_nothing_is_pushed_to_another_machine(without_libcrypto, tmp_path):
-    done = without_libcrypto("-c", PUSH, tmp_path / "store", "127.0.0.1:1")
-    said = done.stderr.splitlines()[-1]
-    assert "StoreSystemError" in said and "libcrypto" in said and "libssl3" in said
