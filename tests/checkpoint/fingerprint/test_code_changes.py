@@ -15,10 +15,6 @@ CODE = cases(r"""
 a property | map: yield 0, self.part
   class:  @property
           def part(self): return V
-a static method | map: yield 0, self.part()
-  class:  @staticmethod
-          def part(): return V
-a method by a made-up name | class: def part_1(self): return V | map: yield 0, getattr(self, f"part_{1}")()
 __getattr__ | class: def __getattr__(self, name): return V | map: yield 0, self.whatever
 __init__ | map: yield 0, self.a
   class:  def __init__(self):
@@ -49,23 +45,10 @@ a metaclass | map: yield 0, Part[0]
               def __getitem__(cls, i): return V
           class Part(metaclass=Meta): pass
 a frozenset among constants | before: def part(x): return x in {3, V} | map: yield 0, part(1)
-the class's own decorator | map: yield 0, Part.part(self)
-  before: def more(cls):
-              cls.part = lambda self: V
-              return cls
-          class Base(himach.Analysis): pass
-          more(Base)
-          Part = Base
 a descriptor's value | class: part = D(V) | map: yield 0, self.part
   before: class D:
               def __init__(self, x): self.x = x
               def __get__(self, one, cls): return self.x
-__getattribute__
-  class:  def __getattribute__(self, name): return V if name == "part" else super().__getattribute__(name)
-  map:    yield 0, self.part
-an operator | map: yield 0, Part() + 1
-  before: class Part:
-              def __add__(self, x): return V
 frompyfunc | map: yield 0, u(1)
   before: def f(x): return V
           u = np.frompyfunc(f, 1, 1)
@@ -78,9 +61,6 @@ by globals | before: def part_1(): return V | map: yield 0, globals()["part_%d" 
 by methodcaller | class: def part(self): return V | map: yield 0, operator.methodcaller("pa" + "rt")(self)
 by dir | class: def part_a(self): return V
   map:    yield 0, [getattr(self, name)() for name in dir(self) if name.startswith("pa" + "rt")][0]
-a loop that sets methods | map: yield 0, Part().n1()
-  before: class Part: pass
-          for i in range(2): setattr(Part, f"n{i}", lambda self, i=i: V * i)
 a dispatching method | map: yield 0, self.part(1)
   class:  @functools.singledispatchmethod
           def part(self, x): return 0
@@ -96,19 +76,11 @@ a wrapped function | map: yield 0, g()
   before: def f(): return V
           @functools.wraps(f)
           def g(): return g.__wrapped__()
-combine is reduce | map: yield 0, 1
-  class:  def reduce(self, key, series): return V
-          combine = reduce
 combine calls plot | map: yield 0, 1
   class:  def plot(self, outcome, axes): return V
           def combine(self, key, series): return self.plot(1, 2)
-reduce by a property | map: yield 0, self.part
-  class:  def reduce(self, key=0, series=0): return V
-          part = property(reduce)
 reduce by a made-up name | class: def reduce(self, key=0, series=0): return V
   map:    yield 0, getattr(self, "red" + "uce")()
-finish by its text | class: def finish(self, results=0): return V
-  map:    yield 0, "{0.finish.__defaults__}".format(self); yield 1, operator.methodcaller("fin" + "ish")(self)
 reduce of a decorator | map: yield 0, KNOWN[0](self)
   before: KNOWN = []
           def known(f):
@@ -123,7 +95,6 @@ reduce of another class | map: yield 0, Other().reduce()
 the script's reduce that is no analysis's | map: yield 0, Part().reduce()
   before: class Part:
               def reduce(self): return V
-a local reduce | before: def reduce(): return V | map: yield 0, reduce()
 reduce that is called as the script is loaded | map: yield 0, N
   before: class Other(himach.Analysis):
               def reduce(self, key=0, series=0): return V
