@@ -21,7 +21,7 @@ from support.threads import run_ranks
 from himach.engine.pairs.block import Form, by_shard
 from himach.engine.shuffle.exchange import Exchange, count_messages
 from himach.engine.shuffle.waves import WAVE_BYTES
-from himach.engine.stamps import FrameTable, Stamps
+from himach.engine.stamps import FrameTable
 from himach.errors import RankError
 from himach.planning import closed_forms as forms
 from himach.ranks import mpi
@@ -170,17 +170,6 @@ def test_memory_of_zazen_is_that_of_two_bits_a_frame(n_held):
     chunks = -(-frames // (64 * CHUNK_WORDS))
     assert len(world.leaders.reduced) <= 4 * chunks + 1
     assert sum(reduced) <= 1.01 * sum(forms.zazen_bytes(frames)) + 16 * chunks
-
-
-def test_stamps_of_a_rank_are_three_bytes_a_frame():
-    def stamped():
-        stamps, box = Stamps(), np.array([50, 50, 50, 90, 90, 90], np.float32)
-        for step in range(300_000):
-            stamps.add(7 * step, 14.0 * step, box, None)
-        return stamps
-
-    peak, stamps = most_bytes(stamped)
-    assert peak < 3 * len(stamps) + 4e6
 
 
 def test_a_rank_of_1000_holds_250_megabytes_of_a_billion_frames():

@@ -92,6 +92,26 @@ with asked:
     if child == 0:
         signal.pause()
 """
+AFTERWARDS = """
+with asked:
+    pass
+print(signal.getsignal(10) == signal.getsignal(15) == signal.SIG_DFL, flush=True)
+kill(15)
+"""
+WAKEUP = r"""
+r, w = os.pipe(); os.set_blocking(w, False); signal.set_wakeup_fd(w)
+with asked:
+    kill(10); frames(asked, 1); print(signal.getsignal(15) == signal.SIG_DFL)
+print(os.read(r, 10) == b"\n", signal.set_wakeup_fd(-1) == w)
+"""
+RELAYED = """
+try:
+    with relay_signals(lambda signum: print("passed on", flush=True)):
+        kill(10); time.sleep(0.1); kill(15); time.sleep(20)
+finally:
+    print("after")
+"""
+FAILS = "with StopRequests(None, lambda: os.close(99)):\n    kill(15); time.sleep(20)"
 KILLED = "    time.sleep(0.2); kill(15, child); print(os.waitpid(child, 0)[1]); time.sleep(0.5)\nprint('after')"
 TERM = -signal.SIGTERM
 #: What a program does, what it prints, and how it ends.
@@ -122,6 +142,15 @@ PROGRAMS = {
     "a forked child that lives on is not waited for": (FORKED + "print('after')\nkill(9, child)", "after", 0),
     "a forked child that comes back from map() leaves the parent its thread": (CHILD_COMES_BACK, "kept", TERM),
     "a run is spared by SIGUSR1 before and after it maps": (SPARED, "committed, after", -signal.SIGUSR1),
+    "a last thing that fails holds nothing up": (FAILS, "", TERM),
+    "SIGTERM of the last frame is heeded behind it": (
+        "with asked:\n    asked.handled = True; kill(15)\nprint('after')",
+        "",
+        TERM,
+    ),
+    "afterwards signals are whose they were": (AFTERWARDS, "True", TERM),
+    "a wakeup descriptor that is somebody else's stays his": (WAKEUP, "committed, True, True True", 0),
+    "a starter passes on one signal and ends by the other after it has cleaned up": (RELAYED, "passed on", TERM),
 }
 
 
@@ -134,81 +163,37 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 def test_signals(name):
     code, words, status = PROGRAMS[name]
     done = run(code)
-    assert (done.stdout.split("\n")[:-1], done.returncode, done.stderr) == (words.split(", "), status, "")
+    assert (done.stdout.splitlines(), done.returncode, done.stderr) == (words.split(", ") if words else [], status, "")
 
 
-def test_a_last_thing_that_fails_holds_nothing_up():
-    done = run("with StopRequests(None, lambda: 1/0):\n    kill(15); time.sleep(20)")
-    assert done.returncode == TERM
-
-
-def test_sigterm_of_the_last_frame_is_heeded_behind_it():
-    done = run("with asked:\n    asked.handled = True; kill(15)\nprint('after')")
-    assert (done.stdout, done.returncode) == ("", TERM)
-
-
-def test_a_last_thing_that_takes_too_long_is_not_waited_for():
-    code = """
+@pytest.mark.parametrize(
+    "code",
+    [
+        """
 stop_requests.COMES, stop_requests.LIMIT = 0.3, 0.6
 with StopRequests(None, lambda: time.sleep(30)) as asked:
     asked.handled = True; kill(15); time.sleep(20)
-"""
-    began = time.monotonic()
-    assert run(code).returncode == TERM
-    assert time.monotonic() - began < 5
-
-
-def test_a_commit_that_takes_too_long_is_not_waited_for():
-    code = """
+""",
+        """
 stop_requests.LIMIT = 0.5
 with asked:
     asked.handled = True; kill(15); time.sleep(0.1)
     asked._meet, asked._comm = lambda comm: time.sleep(20), 1  # the main thread is on its way
     asked.exit_process()
-"""
+""",
+    ],
+    ids=["the last thing", "a commit"],
+)
+def test_what_takes_too_long_is_not_waited_for(code):
     began = time.monotonic()
     assert run(code).returncode == TERM
     assert time.monotonic() - began < 5
-
-
-def test_afterwards_signals_are_whose_they_were():
-    code = """
-with asked:
-    pass
-print(signal.getsignal(10) == signal.getsignal(15) == signal.SIG_DFL, flush=True)
-kill(15)
-"""
-    done = run(code)
-    assert (done.stdout, done.returncode) == ("True\n", TERM)
-
-
-def test_a_wakeup_descriptor_that_is_somebody_elses_stays_his():
-    code = """
-r, w = os.pipe(); os.set_blocking(w, False); signal.set_wakeup_fd(w)
-with asked:
-    kill(10); frames(asked, 1); print(signal.getsignal(15) == signal.SIG_DFL)
-print(os.read(r, 10), signal.set_wakeup_fd(-1) == w)
-"""
-    done = run(code)
-    assert done.stdout == "committed\nTrue\nb'\\n' True\n", done.stderr
 
 
 def test_a_deadline_is_a_property_of_a_moment():
     assert not StopRequests(None, print).time_up
     assert not StopRequests(time.time() + 5, print).time_up
     assert StopRequests(time.time() - 1, print).time_up
-
-
-def test_a_starter_passes_on_one_signal_and_ends_by_the_other_after_it_has_cleaned_up():
-    code = """
-try:
-    with relay_signals(lambda signum: print("passed on", flush=True)):
-        kill(10); time.sleep(0.1); kill(15); time.sleep(20)
-finally:
-    print("after")
-"""
-    done = run(code)
-    assert (done.stdout, done.returncode) == ("passed on\n", TERM)
 
 
 RANKS = """
