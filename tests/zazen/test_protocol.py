@@ -1,13 +1,11 @@
 """The protocol against the model of its rules."""
 
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.ranks import run_under_mpiexec
 from support.threads import UserOp, run_ranks
 
 from himach.errors import TrajectoryError, UsageError
@@ -242,9 +240,3 @@ def test_residue_is_divided_as_water_fills_vessels(nodes, amount):
     assert all(
         (load + part - 1) / weight <= level for load, part, weight in zip(loads, parts, weights, strict=True) if part
     )
-
-
-@pytest.mark.parametrize("n, nodes", [(3, "a,b"), (4, "d,c,b,a")])
-def test_on_ranks(n, nodes, monkeypatch):
-    monkeypatch.setenv("HIMACH_NODES", nodes)
-    run_under_mpiexec(Path(__file__).with_name("ranks_protocol.py"), n)

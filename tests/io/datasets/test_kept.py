@@ -143,10 +143,11 @@ def ranks_of(program: Path) -> list[int]:
     return found
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(but=["alien_on_two_nodes"])
 @pytest.mark.slow
-def test_on_four_ranks():
-    run_under_mpiexec(Path(__file__).with_name("ranks_situations.py"), 4, timeout=200)
+@pytest.mark.parametrize("select", ["alien_on_two_nodes", "not alien_on_two_nodes"])
+def test_on_four_ranks(select):
+    run_under_mpiexec(Path(__file__).with_name("ranks_situations.py"), 4, timeout=200, select=select)
 
 
 def test_bytes_are_copied(tmp_path):
