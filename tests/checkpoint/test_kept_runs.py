@@ -91,18 +91,6 @@ def test_a_grown_trajectory_keeps_its_pairs(place):
     assert run(place, pairs=place / "pairs").record["reused"]["frames"] == N_FRAMES + 7
 
 
-def test_what_differs_is_mapped_again_beside_it(place):
-    run(place, pairs=place / "pairs")
-    (place / "script.py").write_text(SCRIPT.replace("% 7 < 3.5", "% 7 < 2.25"))
-    obtained = run(place, pairs=place / "pairs")
-    assert text(obtained) == text(run(place))
-    assert "for Columns, Columns.map was changed" in obtained.record["reused"]["reason"]
-    assert obtained.record["reused"]["frames"] == 0
-    (place / "script.py").write_text(SCRIPT)
-    obtained = run(place, pairs=place / "pairs")
-    assert obtained.record["reused"]["frames"] == N_FRAMES
-
-
 OPEN = """
 import ctypes
 LOG = ctypes.CDLL(None)

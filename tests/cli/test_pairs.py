@@ -1,7 +1,5 @@
 """``himach pairs`` and ``himach info`` of kept pairs, and what a run that keeps them says."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os
@@ -88,17 +86,6 @@ def test_info(folder):
     assert "parameter   factor = 2.0\n" in text
     assert "since then  factor 1.0 is now 2.0" in text
     assert f"trajectory  {TRAJECTORY}" in text
-
-
-def test_verify_finds_what_is_damaged_and_ends_with_1(folder):
-    assert "bad" not in output_of("pairs", "list", "kept", "--verify")
-    part = next(folder.glob("kept/Mean/2/*.pairs"))
-    content = bytearray(part.read_bytes())
-    content[70] ^= 1
-    part.write_bytes(content)
-    assert f"Mean, generation 2: bad: {part.name}: it is torn or damaged" in output_of(
-        "pairs", "list", "kept", "--verify", code=1
-    )
 
 
 def test_evict(folder):

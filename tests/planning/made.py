@@ -1,7 +1,5 @@
 """Records of runs that were never made, of a known cost, for tests of plans."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -1,7 +1,5 @@
 """The files of a report: what they replace, templates of the user's; a real browser whose network is off shows all."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

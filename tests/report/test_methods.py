@@ -1,7 +1,5 @@
 """Methods of runs as text for a paper: what is said and cited, escapes, the same bytes; LaTeX and BibTeX compile."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The page of a report: complete, alone, small, the same each time, and safe whatever a folder holds."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -221,21 +221,6 @@ def test_the_record_tells_and_repeats_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"nojump": True}, "nojump: the frames have no box"),
-        ({"fit": "name XX"}, "fit"),
-        ({"center": "protein"}, "no box"),
-        ({"reference": PSF}, "fit"),
-        ({"fit": "name CA", "reference": "/nowhere.pdb"}, "reference"),
-    ],
-)
-def test_errors_name_what_is_wrong(arguments, words):
-    with pytest.raises(himach.HimachError, match=words):
-        himach.run(Places(), DCD, PSF, cache="off", **steps(**arguments))
-
-
-@pytest.mark.parametrize(
     ("transform", "words"),
     [
         ([Fit("protein"), Whole()], "each step stands there once, in the order Whole, NoJump, Center, Wrap, Fit"),

@@ -6,8 +6,6 @@
 whoever uses it still is found out.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import operator
@@ -153,7 +151,7 @@ class SharedArray:
 class SharedCount:
     """A counter of one node."""
 
-    def __init__(self, numbers: itertools.count[int]) -> None:
+    def __init__(self, numbers: itertools.count) -> None:
         self.numbers = numbers
 
     def next(self) -> int:

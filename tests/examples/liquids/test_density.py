@@ -145,10 +145,6 @@ def test_the_centre_is_that_of_the_group_made_whole(seed, span):
     assert off - np.rint(off) == pytest.approx(0, abs=1e-9)
 
 
-def test_a_group_all_around_the_box_has_no_centre():
-    assert np.isnan(find_center(np.arange(10) / 10))
-
-
 def test_rare_atoms_have_limits_of_counts():
     result = himach.run(Density(selection="name K", bins=500), *sample("nanopore"), cache="off")
     table = result["profile"]

@@ -4,8 +4,6 @@ It prints, after ten runs and after each fifteen more, the bytes, mappings, desc
 ranks hold.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Analyses that do in a rank what a test says, and tell what they found there."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A process that becomes ranks of MPI: what they are answered, line by line, and however one of them ends, all do."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

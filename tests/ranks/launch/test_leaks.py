@@ -1,7 +1,5 @@
 """What a run's code leaves in its ranks is not there in the next run over the same `himach.Ranks`."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

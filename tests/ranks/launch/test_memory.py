@@ -1,7 +1,5 @@
 """Memory: limits found on the node and given by the user; many runs over one `himach.Ranks` leave nothing behind."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """What ranks and the process that started them hand over and print; they end with it, whatever they are doing."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """MDAnalysis, imported by `preload()`, is what it always is; modules that others stood in for are there when asked."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The life of `himach.Ranks`: what ends them, who may use them, and that nothing is left of them."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import io

@@ -1,7 +1,5 @@
 """What a run imports and starts; what is left of one that is killed, and what is told of a rank that is."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What SIGUSR1, SIGTERM and a deadline do to a process that maps, alone and as one of several ranks."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -11,8 +11,6 @@ import time
 import uuid
 from pathlib import Path
 
-import MDAnalysis
-import numpy as np
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
 from ranks.launch.probes import AtFrame, at_frame, found
@@ -108,17 +106,6 @@ def test_a_directory_that_the_nodes_do_not_have_is_named(ranks, tmp_path, monkey
     (tmp_path / "gone").mkdir()
     with pytest.raises((himach.UsageError, FileNotFoundError)):
         found(ranks, "found = 1")
-
-
-@pytest.mark.nightly
-def test_a_universe_in_memory_goes_to_the_nodes(ranks):
-    universe = MDAnalysis.Universe(PSF, DCD)
-    universe.transfer_to_memory(stop=10)
-    analysis = himach.examples.load("rmsd")
-    there = himach.run(analysis, universe, ranks=ranks, cache="off").outcome["rmsd"]
-    here = himach.run(analysis, universe, cache="off").outcome["rmsd"]
-    for one, other in zip(there.values(), here.values(), strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.nightly

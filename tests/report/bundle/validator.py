@@ -4,8 +4,6 @@ A process of its own, as the validator changes how JSON-LD is loaded. It gets th
 brings along, by its cache of what was fetched before. It prints what is wrong, a line each, and how much was looked at.
 """
 
-from __future__ import annotations
-
 import io
 import sys
 from pathlib import Path

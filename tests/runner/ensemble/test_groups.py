@@ -268,17 +268,6 @@ def test_means_that_tables_bring_count_as_they_are():
     check_against_scipy(["a", "a", "b", "b"], np.array([[one[100:].mean()] for one in series]), table)
 
 
-def test_each_figure_is_corrected_by_itself():
-    groups = ["a"] * 4 + ["b"] * 4
-    random = np.random.default_rng(7)
-    k = Column([1, 2, 3], role="x")
-    both = [Table({"k": k, "x": random.normal(size=3), "y": random.normal(size=3)}) for _ in range(8)]
-    alone = [Table({"k": k, "x": one["x"]}) for one in both]
-    of_both = rows_of(compared(groups, both), "k")
-    for name, row in rows_of(compared(groups, alone), "k").items():
-        np.testing.assert_equal(of_both[name], row)
-
-
 def test_what_is_the_same_in_all_members_is_no_test():
     groups = ["a"] * 3 + ["b"] * 3
     x = [0.1, 0.2, 0.3, 1.1, 1.2, 1.3]
