@@ -106,7 +106,11 @@ def of_blocks(
     g = _pooled_inefficiency(flat, weight)
     n_eff = n_fine / g
     blocks = n_blocks(n_eff)
-    evaluate = _curve_function(of, shape)
+
+    def evaluate(flat_curve: FloatArray) -> FloatArray:
+        curve = flat_curve.reshape(shape)
+        return curve if of is None else np.asarray(of(curve), dtype=np.float64)
+
     total, total_weight = flat.sum(axis=0), weight.sum(axis=0)
     value = evaluate(_ratio(total, total_weight))
     error = unconverged(value)
@@ -146,18 +150,6 @@ def _weights(weights: npt.ArrayLike | None, sums: FloatArray) -> FloatArray:
     if (sums[np.broadcast_to(array == 0, sums.shape)] != 0).any():
         raise UsageError("a fine block without weight has a sum that is not 0; what is divided by 0 has no value")
     return array
-
-
-def _curve_function(
-    of: Callable[[FloatArray], npt.ArrayLike] | None, shape: tuple[int, ...]
-) -> Callable[[FloatArray], FloatArray]:
-    """Return a function from flat bins to the requested values of the curve."""
-
-    def evaluate(flat: FloatArray) -> FloatArray:
-        curve = flat.reshape(shape)
-        return curve if of is None else np.asarray(of(curve), dtype=np.float64)
-
-    return evaluate
 
 
 def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:

@@ -60,7 +60,12 @@ class Estimate(Generic[V]):
     @classmethod
     def around(cls, value: Any, half: Any, *, error: Any, **fields: Any) -> Self:
         """Return the estimate whose limits are `half` below and above a value; arrays of no dimension become floats."""
-        return cls(value=plain(value), low=plain(value - half), high=plain(value + half), error=plain(error), **fields)
+        return cls.from_limits(value, value - half, value + half, error=error, **fields)
+
+    @classmethod
+    def from_limits(cls, value: Any, low: Any, high: Any, *, error: Any, **fields: Any) -> Self:
+        """Return the estimate with these limits; arrays of no dimension become floats."""
+        return cls(value=plain(value), low=plain(low), high=plain(high), error=plain(error), **fields)
 
     @property
     def half_width(self) -> V:

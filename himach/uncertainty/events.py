@@ -21,7 +21,6 @@ from himach.uncertainty.estimate import (
     gamma,
     normal,
     not_negative,
-    plain,
     student,
 )
 
@@ -85,11 +84,11 @@ def count(
             half = student(level, n_blocks - 1) * error
             low, high = np.maximum(0, number - half), number + half
             method = f"Student's t over blocks: events in bursts, Fano factor {fano:.2g}"
-    value, low, high, error = (plain(limit / unit) for limit in (number, low, high, error))
     n_eff = float(number.sum()) / (fano if n_blocks else 1)
-    return Estimate(
-        value=value, low=low, high=high, level=level, error=error, n_eff=n_eff, blocks=n_blocks, method=method
-    )
+    return Estimate.from_limits(
+        number / unit, low / unit, high / unit, level=level, error=error / unit, n_eff=n_eff, blocks=n_blocks,
+        method=method,
+    )  # fmt: skip
 
 
 def proportion(k: npt.ArrayLike, n_eff: float, level: float = 0.95) -> Estimate[Any]:
@@ -132,10 +131,10 @@ def proportion(k: npt.ArrayLike, n_eff: float, level: float = 0.95) -> Estimate[
     middle = (p + z * z / (2 * trials)) / (1 + z * z / trials)
     half = z / (1 + z * z / trials) * np.sqrt(p * (1 - p) / trials + (z / (2 * trials)) ** 2)
     low, high = np.where(p == 0, 0 * z, middle - half), np.where(p == 1, 1 + 0 * z, middle + half)
-    value, low, high, error = (plain(limit) for limit in (p, low, high, np.sqrt(p * (1 - p) / trials)))
+    error = np.sqrt(p * (1 - p) / trials)
     method = "Wilson's interval" if converged else "none: fewer than 8 independent trials"
-    return Estimate(
-        value=value, low=low, high=high, level=level, error=error, n_eff=trials, method=method, converged=converged
+    return Estimate.from_limits(
+        p, low, high, level=level, error=error, n_eff=trials, method=method, converged=converged
     )
 
 
@@ -293,12 +292,10 @@ def mean_stay(total: npt.ArrayLike, ended: npt.ArrayLike, level: float = 0.95) -
     if not any_ended.all():
         none = "no stay ended: a lower limit only, exponential"
         method = none if time.ndim == 0 else f"{method}; where no stay ended, a lower limit only"
-    value, high = (plain(np.where(any_ended, limit, beyond)) for limit in (lasted / divisor, lasted / lower))
-    error = plain(np.where(any_ended, lasted / divisor**1.5, math.nan))
+    value, high = (np.where(any_ended, limit, beyond) for limit in (lasted / divisor, lasted / lower))
+    error = np.where(any_ended, lasted / divisor**1.5, math.nan)
     n_eff = float(n_ended.sum())
-    return Estimate(
-        value=value, low=plain(lasted / upper), high=high, error=error, level=level, n_eff=n_eff, method=method
-    )
+    return Estimate.from_limits(value, lasted / upper, high, error=error, level=level, n_eff=n_eff, method=method)
 
 
 def _band(
