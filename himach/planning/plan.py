@@ -109,7 +109,7 @@ class Plan(dict[str, Table]):
 def plan(
     records: PathLike | Mapping[str, Any] | Sequence[PathLike | Mapping[str, Any]],
     *,
-    nodes: int | Sequence[int] = NODES,
+    nodes: int | Sequence[int] | Sequence[str] = NODES,
     ranks_per_node: int | None = None,
     frames: float | None = None,
     until: str | None = None,
@@ -195,10 +195,11 @@ def _length_needed(half_width: HalfWidth, run: ObservedRun) -> tuple[Table, str]
 
 
 def _whole_number(label: str, value: Any) -> int:
-    """Return a positive integer, which may be given as 2.5e6."""
+    """Return a positive integer, which may be given as 2.5e6, or as text."""
     try:
-        if value == int(value) >= 1:
-            return int(value)
+        number = float(value) if isinstance(value, str) else value
+        if number == int(number) >= 1:
+            return int(number)
     except (TypeError, ValueError, OverflowError):
         pass
     raise UsageError(f"{label}: {value} is no whole number from 1 on")
