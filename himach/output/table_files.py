@@ -134,7 +134,9 @@ def _parquet(table: Table) -> bytes:
     import pyarrow
     import pyarrow.parquet
 
-    arrays = [_arrow(pyarrow, unify_types(cells)) for cells in table.values()]
+    native = (cells.astype(cells.dtype.newbyteorder("=")) if isinstance(cells, np.ndarray) else cells
+              for cells in map(unify_types, table.values()))  # fmt: skip
+    arrays = [*map(pyarrow.array, native)]
     fields = [
         pyarrow.field(clean(name), array.type, metadata={"unit": unit} if (unit := table.units.get(name)) else None)
         for name, array in zip(table, arrays, strict=True)
@@ -143,14 +145,6 @@ def _parquet(table: Table) -> bytes:
     sink = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(pyarrow.table(arrays, pyarrow.schema(fields, attributes)), sink)
     return bytes(sink.getvalue())
-
-
-def _arrow(pyarrow: Any, cells: Cells) -> Any:
-    if isinstance(cells, np.ndarray):
-        return pyarrow.array(cells.astype(cells.dtype.newbyteorder("=")))
-    kinds = {bool: pyarrow.bool_(), int: pyarrow.int64(), float: pyarrow.float64()}
-    kind = next((type(cell) for cell in cells if cell is not None), str)
-    return pyarrow.array(cells, kinds.get(kind, pyarrow.string()))
 
 
 def _netcdf(table: Table) -> bytes:

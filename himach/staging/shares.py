@@ -133,12 +133,6 @@ def wait_for_growth(world: World, job: StageOptions, origin: Origin) -> Origin |
     return share_from_first(world, lambda: grown)[0]
 
 
-def _file_state(path: str) -> tuple[int, int]:
-    """Return size and mtime: a manifest may list more frames in the same number of bytes."""
-    status = os.stat(path)
-    return status.st_size, status.st_mtime_ns
-
-
 def _await_growth(job: StageOptions, origin: Origin) -> Origin | None:
     start = time.monotonic()
     pause = POLL_SECONDS
@@ -147,7 +141,8 @@ def _await_growth(job: StageOptions, origin: Origin) -> Origin | None:
     last_states: list[tuple[int, int]] = []
     while job.idle is None or time.monotonic() < start + job.idle:
         time.sleep(pause if job.idle is None else min(pause, max(0.01, start + job.idle - time.monotonic())))
-        states = [_file_state(path) for path in paths]
+        # A manifest may list more frames in the same number of bytes.
+        states = [(status.st_size, status.st_mtime_ns) for status in map(os.stat, paths)]
         if states == last_states:
             continue
         poll_start = time.monotonic()

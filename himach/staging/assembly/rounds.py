@@ -111,16 +111,13 @@ class Rounds:
     ) -> None:
         self._comm, self._node, self._slices, self._result = comm, node, slices, result
         self._n_atoms = kind.n_atoms
-        self._free = [self._new_round() for _ in range(MAX_ROUNDS)]
+        self._free = [Round(GatherHandle(kind.n_atoms, comm.size, comm.rank)) for _ in range(MAX_ROUNDS)]
         self._target = target
         self._writing = FrameWriter(target, kind.n_atoms)
         self._written: deque[tuple[Round, Future[bool]]] = deque()
         self._refused: list[Round] = []  # rounds with frames that the store refused
         self._dropped: deque[Future[None]] = deque()
         self._n_dropped = 0  # frames in the last drop
-
-    def _new_round(self) -> Round:
-        return Round(GatherHandle(self._n_atoms, self._comm.size, self._comm.rank))
 
     def run(self, finder: Finder) -> None:
         """Assemble the complete frames (collective)."""
