@@ -144,7 +144,7 @@ class StoreFrames:
         """Return the first frame's time and the time step, ps; 0 for an unknown step."""
         origin = self._dataset.origin
         times = origin.known_times
-        first = self._ahead.frame(0).time if times is None else times.at(np.zeros(1, np.int64))[0]
+        first = self._ahead.frame(0).time if times is None else times[0]
         return float(first), origin.timestep or 0.0
 
     def read(self, start: int, stop: int) -> Iterator[RawFrame]:

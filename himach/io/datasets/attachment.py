@@ -12,12 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from himach.errors import UsageError
 from himach.io.datasets.origin_stamp import OriginStamp
 from himach.io.server.survey import ServedStore
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.store import Dataset, Store, StoreError
-from himach.io.trajectories.index.timeline import Timeline
+from himach.io.trajectories.index.timeline import Times
 from himach.io.trajectories.index.xdr_index import (
     Content,
     XdrIndex,
@@ -43,7 +45,7 @@ MAX_TOPOLOGY_BYTES = 256 << 20
 class OriginFiles:
     """Attachments of an origin other than its stamp."""
 
-    times: Timeline | None
+    times: Times | None
     topologies: dict[str, tuple[str, bytes]]
 
 
@@ -85,7 +87,7 @@ def _attach_index(dataset: Dataset, origin: Origin) -> None:
     if indexes and not are_packed(_read_content(dataset, INDEX), indexes):
         dataset.attach(INDEX, pack_indexes(indexes))
     times = origin.known_times
-    if times is not None and dataset.attachment(TIMES) != (content := pack_times(times)):
+    if isinstance(times, np.ndarray) and dataset.attachment(TIMES) != (content := pack_times(times)):
         dataset.attach(TIMES, content)
 
 

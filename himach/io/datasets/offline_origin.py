@@ -21,7 +21,7 @@ from himach.io.server.survey import ServedStore
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.cached_frames import select_range as numbers_between
 from himach.io.store.store import Store
-from himach.io.trajectories.index.timeline import BetweenTimeline, ListedTimeline, Timeline
+from himach.io.trajectories.index.timeline import FrameTimes, InterpolatedTimes, Times
 from himach.io.trajectories.join import FilePart
 from himach.io.trajectories.keywords import check, find_readers, parser_class
 from himach.io.trajectories.origin import Origin, OriginFacts
@@ -50,7 +50,7 @@ def offline_origin(
     if comm.size == 1 and cached is None:
         raise TrajectoryError(f"{choice.name} is not in the cache any more, and there is no file of that name")
     times = files.times
-    known = None if times is None else times.at
+    known = None if times is None else times.__getitem__
     frames = range(stamp.n_frames) if select is None else run_collectively(comm, lambda: select(stamp.n_frames, known))
     needed = _needed_frames(files.times, frames)
     between = times is None and select is None  # a reader may request the time of any frame
@@ -68,7 +68,7 @@ def offline_origin(
     def stand_in() -> Origin:
         stored = {frame.number: frame for rank_frames in by_rank for frame in rank_frames}
         numbers = sorted(stored) if between else []
-        line = BetweenTimeline(stamp.n_frames, numbers, [stored[number].time for number in numbers])
+        line = InterpolatedTimes(stamp.n_frames, numbers, [stored[number].time for number in numbers])
         return _origin(request, stamp, line if numbers else times, stored)
 
     return on_first_rank(comm, stand_in, share=True), frames, files
@@ -84,7 +84,7 @@ def _files(
     return files if comm.size == 1 else deepcopy(files)  # with the bytes of the indexes
 
 
-def _needed_frames(times: Timeline | None, frames: Selected) -> list[int]:
+def _needed_frames(times: Times | None, frames: Selected) -> list[int]:
     """Return the frames of the origin that setting up a run needs."""
     needed = {0, frames[0]}
     if times is None:
@@ -94,7 +94,7 @@ def _needed_frames(times: Timeline | None, frames: Selected) -> list[int]:
 
 
 def _origin(
-    request: DatasetRequest, stamp: OriginStamp, times: Timeline | None, stored: Mapping[int, RawFrame]
+    request: DatasetRequest, stamp: OriginStamp, times: FrameTimes | None, stored: Mapping[int, RawFrame]
 ) -> Origin:
     """Return an origin with only the stored frames; raises UsageError for keywords that its readers lack."""
     topology = request.topology or next(reversed([*stamp.topologies]), None)
@@ -102,9 +102,7 @@ def _origin(
     check(request.keywords, find_readers(stamp.kinds), [] if parser is None else [parser])
     parts, first = [], 0
     for path, kind, n_frames in zip(stamp.paths, stamp.kinds, stamp.part_frames, strict=True):
-        part_times = times
-        if times is not None and len(stamp.paths) > 1:
-            part_times = ListedTimeline(times.at(np.arange(first, first + n_frames)))
+        part_times = times if times is None or len(stamp.paths) == 1 else times[first : first + n_frames]
         file = AbsentFile(path, kind, n_frames, stamp.n_atoms, part_times, stamp.own_keywords, first, stored)
         parts.append(FilePart(file, n_frames))
         first += n_frames

@@ -21,7 +21,7 @@ import numpy as np
 
 from himach.errors import UsageError
 from himach.frame import RawFrame
-from himach.io.trajectories.index.timeline import EvenTimeline
+from himach.io.trajectories.index.timeline import Times, even_times
 from himach.io.trajectories.origin import OriginFacts
 from himach.io.trajectories.xdr_file import FrameFile
 from himach.ranks.shared_arrays import SharedArrays, SharedObject
@@ -39,7 +39,7 @@ class MemoryFrames(FrameFile):
     """Frames of a MemoryReader."""
 
     kind = "MEMORY"
-    times: EvenTimeline
+    times: Times
 
     def __init__(self, reader: Any) -> None:
         super().__init__(NAME)
@@ -52,7 +52,7 @@ class MemoryFrames(FrameFile):
         arrays = {name: np.transpose(array, axes) for name, array in sources if array is not None}
         self._shared = SharedArrays({**arrays, "boxes": np.asarray(reader.dimensions_array, dtype=np.float32)})
         start = float(reader.ts.data.get("time_offset", 0.0))
-        self.times = EvenTimeline(self.n_frames, float(reader.dt), 0.0, start)
+        self.times = even_times(self.n_frames, float(reader.dt), 0.0, start)
 
     def facts(self) -> OriginFacts:
         """Return the facts of the origin; the fingerprint covers the shape and the first and last frames."""
@@ -61,7 +61,7 @@ class MemoryFrames(FrameFile):
         for name in sorted(arrays):
             for index in (0, -1):
                 digest.update(name.encode() + np.ascontiguousarray(arrays[name][index]).tobytes())
-        timestep = self.times[1] - self.times[0] if self.n_frames > 1 else None
+        timestep = float(self.times[1] - self.times[0]) if self.n_frames > 1 else None
         return OriginFacts(digest.hexdigest(), timestep, "velocities" in arrays, "forces" in arrays)
 
     def read(self, index: int, needed: int | None = None) -> RawFrame:
@@ -71,9 +71,8 @@ class MemoryFrames(FrameFile):
         positions, velocities, forces = vectors
         assert positions is not None
         box = np.array(arrays["boxes"][index])
-        return RawFrame(
-            index, self.times[index], positions, box if box[:3].any() else None, velocities, forces, data={}
-        )
+        time = float(self.times[index])
+        return RawFrame(index, time, positions, box if box[:3].any() else None, velocities, forces, data={})
 
 
 #: Keywords of readers that are not keywords of a dataset: the input itself, or values that himach determines.

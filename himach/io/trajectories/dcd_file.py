@@ -190,7 +190,7 @@ class DcdFile(ReaderFile):
         assert self.times is not None
         np.copyto(self._positions, self._vectors[place])
         box = self._frame_box(place) if self._header.cell else None
-        return RawFrame(index, self.times[index], self._positions, box, data={"step": index + 1})
+        return RawFrame(index, float(self.times[index]), self._positions, box, data={"step": index + 1})
 
     def _load(self, index: int) -> bool:
         """Read a frame, and those behind it if frames are small and read in order; return whether it worked."""

@@ -22,7 +22,7 @@ from himach.files import whole_file
 from himach.frame import RawFrame
 from himach.io.trajectories.failures import reason
 from himach.io.trajectories.formats import FORMATS
-from himach.io.trajectories.index.timeline import EvenTimeline, ListedTimeline, Timeline
+from himach.io.trajectories.index.timeline import Times, even_times
 from himach.io.trajectories.index.walk import read_index
 from himach.io.trajectories.readahead import ask_for
 from himach.io.trajectories.reader_file import ReaderFile, construct
@@ -146,7 +146,7 @@ class FrameDirectory(FrameFile):
         offset = float(keywords.get("time_offset", 0.0))
         self.times = self._open_times(offset)
         if not self.timed:
-            self.times = EvenTimeline(self.n_frames, float(keywords["dt"]), 0.0, offset)
+            self.times = even_times(self.n_frames, float(keywords["dt"]), 0.0, offset)
         self._open_number = -1
         self._open_file: XdrFile | ReaderFile | None = None
 
@@ -231,7 +231,7 @@ class FrameDirectory(FrameFile):
             )
         return file
 
-    def _open_times(self, offset: float) -> Timeline:
+    def _open_times(self, offset: float) -> Times:
         path = os.path.join(self.path, TIMES)
         try:
             with open(path, "rb") as file:
@@ -240,7 +240,8 @@ class FrameDirectory(FrameFile):
             raise TrajectoryError(f"{path} cannot be read: {reason(error)}") from error
         if times.dtype != np.float64 or times.shape != (self.n_frames,) or rest:
             raise TrajectoryError(f"{path} is no float64 array of {self.n_frames} times; split again")
-        return ListedTimeline(times + offset)
+        shifted: Times = times + offset
+        return shifted
 
 
 def _open(path: str, kind: str) -> XdrFile | ReaderFile:

@@ -27,12 +27,12 @@ from himach.io.trajectories.failures import reason, retry
 from himach.io.trajectories.files import open_file, stamp_files
 from himach.io.trajectories.h5md.zarr_directory import ZarrFiles, is_zarr
 from himach.io.trajectories.index.timeline import (
-    EvenTimeline,
-    ListedTimeline,
-    Timeline,
+    FrameTimes,
+    InterpolatedTimes,
     Times,
     by_part,
-    gaps,
+    even_times,
+    first_backward,
     tolerance,
 )
 from himach.io.trajectories.index.xdr_index import XdrIndex
@@ -43,7 +43,7 @@ from himach.io.trajectories.urls.byte_file import ByteFile, local_path, read_sta
 from himach.io.trajectories.urls.names import absolute, is_url
 from himach.io.trajectories.urls.transport import RemoteError
 from himach.io.trajectories.xdr_file import FrameFile
-from himach.selection import Selected
+from himach.selection import Selected, numbers_at
 
 Numbers = npt.NDArray[np.int64]
 PUSHED = "pushed"  # kind of a dataset that has no origin
@@ -93,7 +93,7 @@ class Origin(FrameSource):
         return all(part.file.present for part in self._parts)
 
     @property
-    def known_times(self) -> Timeline | None:
+    def known_times(self) -> FrameTimes | None:
         """Times of all frames, ps; None if they are not known without reading frames."""
         return self._times
 
@@ -123,7 +123,7 @@ class Origin(FrameSource):
         """Return the frames' times, float64 (n,), ps; reads the frames if their times are not known."""
         selected = np.asarray(numbers if isinstance(numbers, range | np.ndarray) else list(numbers), dtype=np.int64)
         if self._times is not None:
-            return self._times.at(selected)
+            return np.asarray(self._times[selected], dtype=np.float64)
         return np.array([frame.time for frame in map(self._read, selected.tolist())], dtype=np.float64)
 
     def nbytes(self, numbers: Iterable[int]) -> int:
@@ -135,18 +135,18 @@ class Origin(FrameSource):
         """Return the time between selected frames, ps; None if it is uneven or there are fewer than two frames."""
         if len(frames) < 2:
             return None
+        n_steps = len(frames) - 1
         if self._times is not None:
-            mean, even, equal, largest = gaps(self._times, frames)
+            times = self._times[numbers_at(frames, np.arange(n_steps + 1))]
+            between = np.diff(times)
         else:
-            steps = sorted({0, (len(frames) - 1) // 2, len(frames) - 2})
-            pairs = np.array([self.times([frames[step], frames[step + 1]]) for step in steps])
-            between = pairs[:, 1] - pairs[:, 0]
-            mean, largest = float(pairs[-1, 1] - pairs[0, 0]) / (len(frames) - 1), float(np.abs(pairs).max())
-            even, equal = not np.any(np.abs(between - mean) > 2 * tolerance(largest)), bool(np.ptp(between) == 0)
-            mean = float(between[0]) if equal else mean
-        if not even:
+            steps = sorted({0, n_steps // 2, n_steps - 1})
+            times = np.array([self.times([frames[step], frames[step + 1]]) for step in steps])
+            between = times[:, 1] - times[:, 0]
+        mean, error = float(times.flat[-1] - times.flat[0]) / n_steps, 2 * tolerance(np.abs(times).max())
+        if np.any(np.abs(between - mean) > error):
             return None
-        return mean if equal else _round_time(mean, 2 * tolerance(largest) / (len(frames) - 1))
+        return float(between[0]) if np.all(between == between[0]) else _round_time(mean, error / n_steps)
 
     def locate(self, number: int) -> tuple[str, int]:
         """Return the file of a frame, and the frame's number within it."""
@@ -189,7 +189,7 @@ class Origin(FrameSource):
             frame = self._read_again(part, number, local, needed, error)
         frame.number = number
         if self._times is not None:
-            frame.time = self._times[number]
+            frame.time = float(self._times[number])
         return frame
 
     def _read_again(self, part: FilePart, number: int, local: int, needed: int | None, error: Exception) -> RawFrame:
@@ -216,18 +216,17 @@ class Origin(FrameSource):
         stamps = [path for part in self._parts for path in part.file.stamps]
         return OriginFacts(_fingerprint(stamps), timestep, velocities, forces)
 
-    def _join_times(self) -> Timeline | None:
+    def _join_times(self) -> FrameTimes | None:
         """Return all times if known without reading frames; raise if they run backwards."""
         if len(self._parts) > 1 and not any(part.file.timed for part in self._parts):  # they count frames
-            return EvenTimeline(self.n_frames, float(self.keywords.get("dt", 1.0)), 0.0, self._parts[0].time(0))
-        timelines = [part.file.times for part in self._parts if part.file.times is not None]
-        if len(timelines) < len(self._parts):
+            return even_times(self.n_frames, float(self.keywords.get("dt", 1.0)), 0.0, self._parts[0].time(0))
+        times = self._parts[0].file.times
+        if len(self._parts) > 1:
+            known = [part.file.times[: part.n_frames] for part in self._parts if part.file.times is not None]
+            times = np.concatenate(known) if len(known) == len(self._parts) else None
+        if times is None:
             return None
-        times = timelines[0]
-        if len(timelines) > 1:
-            spans = zip(timelines, self._parts, strict=True)
-            times = ListedTimeline(np.concatenate([line.at(np.arange(part.n_frames)) for line, part in spans]))
-        number = times.back()
+        number = times.first_backward() if isinstance(times, InterpolatedTimes) else first_backward(times)
         if number is not None:
             self._refuse_time(number, times[number - 1], times[number])
         return times

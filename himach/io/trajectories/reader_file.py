@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from himach.frame import RawFrame
 from himach.io.trajectories.failures import quietly
-from himach.io.trajectories.index.timeline import EvenTimeline, ListedTimeline, Timeline
+from himach.io.trajectories.index.timeline import Times, even_times
 from himach.io.trajectories.readahead import ask_for
 from himach.io.trajectories.urls.byte_file import fetch, read_status
 from himach.io.trajectories.urls.mirror import Records
@@ -161,17 +161,17 @@ class ReaderFile(FrameFile):
         super().release()
 
 
-def _reader_times(reader: Any, kind: str, n_frames: int) -> Timeline | None:
+def _reader_times(reader: Any, kind: str, n_frames: int) -> Times | None:
     """Return the reader's times of frames if that needs no frames read, else None."""
     offset = float(reader.ts.data.get("time_offset", 0.0))
     if "time" not in reader.ts.data:
-        return EvenTimeline(n_frames, float(reader.ts.dt), 0.0, offset)
+        return even_times(n_frames, float(reader.ts.dt), 0.0, offset)
     if kind == "DCD":
         header = reader._file.header
-        return EvenTimeline(n_frames, float(reader.ts.dt), header["istart"] / header["nsavc"], offset)
+        return even_times(n_frames, float(reader.ts.dt), header["istart"] / header["nsavc"], offset)
     if kind == "NCDF" and reader.scale_factors["time"] is None:
         times = np.array(reader.trjfile.variables["time"][:n_frames], dtype=np.float64)
-        return ListedTimeline(times + offset)
+        return times + offset
     return None
 
 

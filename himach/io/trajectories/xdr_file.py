@@ -22,7 +22,7 @@ import numpy.typing as npt
 from himach.errors import TrajectoryError, UsageError
 from himach.frame import Coded, RawFrame, Vectors
 from himach.io.trajectories import xtc
-from himach.io.trajectories.index.timeline import EvenTimeline, ListedTimeline, Numbers, Timeline
+from himach.io.trajectories.index.timeline import FrameTimes, Numbers, even_times
 from himach.io.trajectories.index.xdr_index import XdrIndex
 from himach.io.trajectories.readahead import ask_for
 from himach.io.trajectories.urls.byte_file import ByteFile, exists
@@ -46,7 +46,7 @@ class FrameFile(ABC):
     present = True
     kind = ""
     n_frames = n_atoms = 0
-    times: Timeline | None = None  # of its frames, ps; None if they are not known without reading frames
+    times: FrameTimes | None = None  # of its frames, ps; None if they are not known without reading frames
     timed = True
     rewritten: tuple[str, ...] = ()  # files rewritten when frames are added
     topology: str | None = None  # topology file that comes with the frames
@@ -116,7 +116,7 @@ class AbsentFile(FrameFile):
         kind: str,
         n_frames: int,
         n_atoms: int,
-        times: Timeline | None,
+        times: FrameTimes | None,
         keywords: Mapping[str, Any],
         first: int,
         frames: Mapping[int, RawFrame],
@@ -155,10 +155,9 @@ class XdrFile(FrameFile):
         self.index = index
         self.timed = keywords.get("dt") is None
         offset = float(keywords.get("time_offset", 0.0))
-        if self.timed:
-            self.times = ListedTimeline(index.times + offset)
-        else:
-            self.times = EvenTimeline(self.n_frames, float(keywords["dt"]), 0.0, offset)
+        self.times = index.times + offset
+        if not self.timed:
+            self.times = even_times(self.n_frames, float(keywords["dt"]), 0.0, offset)
         self._factors = (10.0, 10.0, 0.1) if keywords.get("convert_units", True) else (1.0, 1.0, 1.0)
         self._coded = Coded(np.empty(0, np.uint8))  # its memory is the read buffer
         self._vectors: list[Vectors] = []
@@ -192,7 +191,7 @@ class XdrFile(FrameFile):
             self._decode_xtc(index, n_bytes, needed) if self.kind == "XTC" else self._decode_trr(index, n_bytes)
         )
         assert self.times is not None
-        frame = RawFrame(index, self.times[index], positions, self._box(box), *others, data=data)
+        frame = RawFrame(index, float(self.times[index]), positions, self._box(box), *others, data=data)
         if self._coded.ends:
             frame.coded, frame.precision = self._coded if needed is not None else None, self._coded.precision
         return frame

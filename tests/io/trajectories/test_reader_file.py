@@ -176,7 +176,7 @@ def test_another_time_than_the_index_has_is_refused(tmp_path):
     path.write_bytes(Path(data.NCDF).read_bytes())
     origin = open_origin([path])
     times = origin.files()[0][0].times
-    times._times[5] += 0.5
+    times[5] += 0.5
     with pytest.raises(TrajectoryError, match=rf"frame 5 .*gives a frame at .* there was one at {times[5]:g} ps"):
         list(origin.read([4, 5]))
 

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from himach.io.trajectories.index.timeline import Times, even_times
+
 #: Bytes of consecutive small chunks read at once.
 BLOCK_BYTES = 1 << 20
 
@@ -126,7 +128,7 @@ class H5mdLayout:
     edges: Element | None  # box vectors or lengths; None without a box
     observables: Mapping[str, Element]  # by MDAnalysis's names
     steps: str | tuple[Any, Any]  # path of the frames' integration steps, or the first and the distance
-    times: npt.NDArray[np.float64] | tuple[float, float] | None
+    times: Times | None  # ps; None if the tree has none
 
 
 class _Tree:
@@ -239,12 +241,12 @@ def _particles(tree: _Tree, group: str | None) -> str:
     return f"particles/{group or names[0]}"
 
 
-def _times(tree: _Tree, path: str, ticks: Any, n_frames: int) -> npt.NDArray[np.float64] | tuple[float, float] | None:
+def _times(tree: _Tree, path: str, ticks: Any, n_frames: int) -> Times | None:
     if ticks is None:
         return None
     factor = tree.factor(path, "time")
     if isinstance(ticks, tuple):
-        return float(ticks[0]) * factor, float(ticks[1]) * factor
+        return even_times(n_frames, float(ticks[1]) * factor, 0.0, float(ticks[0]) * factor)
     times = ticks[:n_frames]
     return np.asarray(times if factor == 1 else times * factor, dtype=np.float64)  # as precise as the file is
 

@@ -20,7 +20,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from himach.io.trajectories.index.timeline import EvenTimeline, ListedTimeline, Numbers, Timeline, Times
+from himach.io.trajectories.index.timeline import Numbers, Times
 from himach.io.trajectories.urls.byte_file import read_status
 from himach.io.trajectories.xtc import crc32c
 
@@ -78,7 +78,7 @@ class XdrIndex:
     @property
     def times(self) -> Times:
         """Times of all frames, float64 (n,), ps."""
-        return np.array(self.columns["time"][: self.n_frames])
+        return self.columns["time"][: self.n_frames]
 
     def sizes(self, numbers: Numbers) -> Numbers:
         """Return the sizes of frames in bytes, int64 (n,)."""
@@ -124,20 +124,15 @@ def load_indexes(content: Content | None) -> dict[str, XdrIndex]:
     return indexes
 
 
-def pack_times(times: Timeline) -> bytes:
+def pack_times(times: Times) -> bytes:
     """Return times as bytes to write."""
-    if isinstance(times, EvenTimeline):
-        return b"".join(_pack([], np.dtype("<f8"), [len(times), times.step, times.shift, times.offset]))
-    return b"".join(_pack([times.at(np.arange(len(times)))], np.dtype("<f8"), [len(times)]))
+    return b"".join(_pack([times], np.dtype("<f8"), []))
 
 
-def load_times(content: bytes | None, n_frames: int) -> Timeline | None:
+def load_times(content: bytes | None, n_frames: int) -> Times | None:
     """Return the packed times of `n_frames` frames; None if they are missing or damaged."""
     unpacked = _unpack(content, np.dtype("<f8"))
-    if unpacked is None or unpacked[1][0] != n_frames:
-        return None
-    times, facts = unpacked
-    return EvenTimeline(*facts) if len(facts) > 1 else ListedTimeline(times)
+    return unpacked[0] if unpacked is not None and len(unpacked[0]) == n_frames else None
 
 
 def _pack(arrays: Sequence[Array], dtype: np.dtype[Any], facts: Sequence[Any]) -> Parts:

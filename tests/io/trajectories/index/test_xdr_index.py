@@ -1,9 +1,10 @@
-"""Indexes of frames in XTC and TRR files, and times of all frames, computed or listed."""
+"""Indexes of frames in XTC and TRR files, and times of frames."""
 
 import os
 import pickle
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 from support.io_samples import make
 
 from himach.errors import TrajectoryError
-from himach.io.trajectories.index import timeline, xdr_index
-from himach.io.trajectories.index.timeline import BetweenTimeline, EvenTimeline, ListedTimeline, gaps, tolerance
+from himach.io.trajectories.index import xdr_index
+from himach.io.trajectories.index.timeline import InterpolatedTimes, even_times, first_backward
 from himach.io.trajectories.index.walk import LongFile, extend_index, join_parts, read_index, walk_part
 from himach.io.trajectories.index.xdr_index import (
     XdrIndex,
@@ -23,6 +24,7 @@ from himach.io.trajectories.index.xdr_index import (
     pack_indexes,
     pack_times,
 )
+from himach.io.trajectories.origin import Origin
 from himach.io.trajectories.xdr_header import HEADER_BYTES, BadHeaderError, ShortError, parse_trr, parse_xtc
 
 
@@ -258,76 +260,43 @@ def test_a_replaced_index_stays_mapped(files, stored, tmp_path):
     assert seen(before) == seen(files[path])
 
 
-@pytest.mark.parametrize("times", [EvenTimeline(10, 0.5, 3.0, 7.0), ListedTimeline(np.array([1.0, 2.0, 4.0]))])
+@pytest.mark.parametrize("times", [even_times(10, 0.5, 3.0, 7.0), np.array([1.0, 2.0, 4.0])])
 def test_times(times):
     content = pack_times(times)
-    numbers = np.arange(len(times))
-    assert load_times(content, len(times)).at(numbers).tobytes() == times.at(numbers).tobytes()
+    assert load_times(content, len(times)).tobytes() == times.tobytes()
     assert load_times(content, len(times) + 1) is None
     assert load_times(content[: len(content) // 2], len(times)) is None
     assert load_times(None, len(times)) is None
 
 
-def back(times: np.ndarray) -> int | None:
-    found = np.flatnonzero(np.diff(times) < -tolerance(times[:-1]))
-    return int(found[0]) + 1 if len(found) else None
-
-
-def check(line, expected: np.ndarray) -> None:
-    assert len(line) == len(expected)
-    numbers = np.random.default_rng(0).permutation(len(expected))
-    for one in (line, pickle.loads(pickle.dumps(line))):
-        assert one.at(numbers).tobytes() == expected[numbers].tobytes()
-        assert [one[number] for number in numbers.tolist()] == expected[numbers].tolist()
-    assert line.back() == back(expected)
-
-
-LISTS = st.lists(st.floats(-1000, 1000, width=32), min_size=1, max_size=50).map(lambda some: np.array(some, float))
-
-
-@pytest.fixture(params=[2, 1 << 16], autouse=True)
-def at_once(request, monkeypatch):
-    monkeypatch.setattr(timeline, "CHUNK_FRAMES", request.param)
-
-
 @given(st.integers(1, 60), st.floats(-10, 10), st.floats(-10, 10), st.floats(-1000, 1000))
-def test_even(n, step, shift, offset):
-    check(EvenTimeline(n, step, shift, offset), (np.arange(n, dtype=np.float64) + shift) * step + offset)
+def test_even_times_are_those_of_scalars(n, step, shift, offset):
+    assert even_times(n, step, shift, offset).tolist() == [(number + shift) * step + offset for number in range(n)]
 
 
-@given(LISTS)
-def test_listed(times):
-    check(ListedTimeline(times), times)
+@pytest.mark.parametrize(("times", "number"), [([0.0, 1.0, 2.0], None), ([3.0], None), ([0.0, 2.0, 1.0], 2)])
+def test_time_runs_backwards_at_a_frame(times, number):
+    assert first_backward(np.array(times)) == number
 
 
-def test_between():
-    check(BetweenTimeline(9, [2, 4, 8], [1.0, 5.0, 7.0]), np.interp(np.arange(9), [2, 4, 8], [1.0, 5.0, 7.0]))
-    assert BetweenTimeline(9, [2, 4, 8], [1.0, 0.0, 7.0]).back() == 3
+def test_times_between_known_frames_are_interpolated():
+    times = InterpolatedTimes(9, [2, 4, 8], [1.0, 5.0, 7.0])
+    expected = np.interp(np.arange(9), [2, 4, 8], [1.0, 5.0, 7.0])
+    assert len(times) == 9 and times.first_backward() is None
+    assert times[np.arange(9)].tolist() == expected.tolist()
+    assert (times[3], times[4:7].tolist()) == (expected[3], expected[4:7].tolist())
+    assert InterpolatedTimes(9, [2, 4, 8], [1.0, 0.0, 7.0]).first_backward() == 3
 
 
 @given(st.integers(2, 400), st.sampled_from([0.1, 1.0, 2.5]), st.integers(1, 7), st.booleans(), st.booleans())
-def test_gaps(n, dt, stride, turned, bent):
+def test_the_time_between_selected_frames_is_that_of_all_or_none(n, dt, stride, turned, bent):
     times = np.float32(np.arange(n) * dt).astype(np.float64)
     if bent:
         times[n // 2 :] += 5 * dt
     frames = range(n)[:: -stride if turned else stride]
-    if len(frames) < 2:
-        return
-    chosen = times[list(frames)]
-    between = np.diff(chosen)
-    mean = (chosen[-1] - chosen[0]) / (len(chosen) - 1)
-    even = not np.any(np.abs(between - mean) > 2 * tolerance(float(np.abs(chosen).max())))
-    found, told, equal, largest = gaps(ListedTimeline(times), frames)
-    assert told == even
-    if even:
-        assert equal == bool(np.all(between == between[0]))
-        assert found == (between[0] if equal else mean)
-        assert largest == np.abs(chosen).max()
-
-
-def test_gaps_of_a_billion_even_frames_are_known_at_once():
-    frames = range(0, 10**9, 10)
-    assert gaps(EvenTimeline(10**9, 1.0, 1.0), frames)[:3] == (10.0, True, True)
-    mean, even, _, _ = gaps(EvenTimeline(10**9, 0.1), frames)
-    assert even
-    assert mean == pytest.approx(1.0)
+    between = np.diff(times[list(frames)])
+    spacing = Origin.dt(SimpleNamespace(_times=times), frames)
+    if len(frames) < 2 or (bent and np.ptp(between) > dt):
+        assert spacing is None
+    else:
+        assert spacing == pytest.approx(between[0], rel=1e-4)
