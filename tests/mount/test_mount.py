@@ -29,11 +29,6 @@ FILES = ["trajectory.dcd", "trajectory.nc", "trajectory.trr"]
 HALTING = (str(Path(__file__).with_name("halting.py")),)
 
 
-def staged(*words):
-    done = command("stage", *words)
-    assert done.returncode == 0, done.stderr
-
-
 def frames_of(topology, trajectory):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -60,7 +55,7 @@ def positions_in(path, n_atoms=50):
 
 
 def test_every_format_has_the_frames_of_a_dataset_at_its_path_with_velocities(tmp_path):
-    staged(TRR, "--topology", GRO)
+    command("stage", TRR, "--topology", GRO, code=0)
     with mounted(tmp_path / "m") as mount:
         folder = mount.path / TRR.lstrip("/")
         assert sorted(os.listdir(folder)) == ["topology.gro", *FILES]
@@ -78,7 +73,7 @@ def test_every_format_has_the_frames_of_a_dataset_at_its_path_with_velocities(tm
 
 
 def test_nothing_can_be_written(tmp_path):
-    staged(XTC, "--dataset", "adk")
+    command("stage", XTC, "--dataset", "adk", code=0)
     with mounted(tmp_path / "m") as mount:
         file = mount.path / "adk" / "trajectory.trr"
         for change in (
@@ -133,7 +128,7 @@ def test_a_dataset_that_is_pushed_grows(tmp_path):
 
 def test_frames_that_the_store_lost_come_from_the_trajectory(tmp_path):
     topology, trajectory = make(tmp_path, 20)
-    staged(trajectory, "--topology", topology)
+    command("stage", trajectory, "--topology", topology, code=0)
     with mounted(tmp_path / "m") as mount:
         file = mount.path / os.fspath(trajectory).lstrip("/") / "trajectory.trr"
         size = file.stat().st_size
@@ -206,8 +201,7 @@ def test_folders_that_cannot_be_mounted_on(tmp_path):
         ("full/file", "Not a directory|File exists"),
         ("no/where", "No such file"),
     ):
-        done = command("mount", tmp_path / place)
-        assert done.returncode == 2
+        done = command("mount", tmp_path / place, code=2)
         assert any(item in done.stderr for item in why.split("|")), done.stderr
 
 

@@ -61,10 +61,10 @@ def test_a_lost_node_costs_no_read_of_the_origin_and_is_made_good(tmp_path):
 
 @pytest.mark.nightly
 def test_a_node_that_returns_is_no_surprise(tmp_path):
-    assert on_nodes(tmp_path, NODES[:3], "stage", *ADK, "--copies", "2").returncode == 0
+    on_nodes(tmp_path, NODES[:3], "stage", *ADK, "--copies", "2", code=0)
     table = rmsd_from_cache(tmp_path, NODES[:3])
     (tmp_path / "b").rename(tmp_path / "away")
-    assert on_nodes(tmp_path, ["a", "c"], "stage", "adk", "--repair").returncode == 0
+    on_nodes(tmp_path, ["a", "c"], "stage", "adk", "--repair", code=0)
     (tmp_path / "away").rename(tmp_path / "b")
     before = natives_by_node(tmp_path, NODES[:3])
     assert rmsd_from_cache(tmp_path, NODES[:3]) == table
@@ -73,7 +73,7 @@ def test_a_node_that_returns_is_no_surprise(tmp_path):
 
 @pytest.mark.nightly
 def test_an_empty_node_gets_the_description_and_its_part(tmp_path):
-    assert on_nodes(tmp_path, NODES, "stage", *ADK, "--copies", "2").returncode == 0
+    on_nodes(tmp_path, NODES, "stage", *ADK, "--copies", "2", code=0)
     shutil.rmtree(tmp_path / "c")
     on_nodes(tmp_path, NODES, "stage", "adk", "--repair", code=0)
     there = natives_by_node(tmp_path, NODES)
@@ -91,15 +91,15 @@ def test_copies_need_nodes(tmp_path):
 def test_repair_of_what_nobody_has(tmp_path):
     done = on_nodes(tmp_path, ["a", "b"], "stage", "adk", "--repair", code=2)
     assert "no dataset adk is there" in done.stderr
-    assert on_nodes(tmp_path, ["a", "b"], "stage", *ADK).returncode == 0
+    on_nodes(tmp_path, ["a", "b"], "stage", *ADK, code=0)
     done = on_nodes(tmp_path, ["a", "b"], "stage", "adk", "--repair")
     assert "give --copies, too" in done.stderr
-    assert on_nodes(tmp_path, ["a", "b"], "stage", "adk", "--repair", "--copies", "2").returncode == 0
+    on_nodes(tmp_path, ["a", "b"], "stage", "adk", "--repair", "--copies", "2", code=0)
     assert natives_by_node(tmp_path, ["a", "b"]) == {node: set(range(N_FRAMES)) for node in "ab"}
 
 
 def test_a_full_node_keeps_what_it_has_and_says_so(tmp_path):
-    assert on_nodes(tmp_path, ["a", "b"], "stage", *ADK).returncode == 0
+    on_nodes(tmp_path, ["a", "b"], "stage", *ADK, code=0)
     used = sum(path.stat().st_size for path in (tmp_path / "a").rglob("*") if path.is_file())
     done = on_nodes(tmp_path, ["a", "b"], "stage", "adk", "--repair", "--copies", "2", "--quota", str(used + 50_000))
     assert done.returncode in (1, 2)
@@ -168,7 +168,7 @@ def whole(place):
 @pytest.mark.nightly
 def test_damaged_copies_are_replaced(tmp_path):
     """By another node's, else by the origin's; what neither gives is named."""
-    assert on_nodes(tmp_path, NODES[:3], "stage", *ADK, "--copies", "2").returncode == 0
+    on_nodes(tmp_path, NODES[:3], "stage", *ADK, "--copies", "2", code=0)
     there = natives_by_node(tmp_path, NODES[:3])
     table = rmsd_from_cache(tmp_path, NODES[:3])
     shared = sorted(there["a"] & there["b"])[:2]
@@ -183,7 +183,7 @@ def test_damaged_copies_are_replaced(tmp_path):
 
 
 def test_copies_of_what_cannot_be_read_are_told(tmp_path):
-    assert on_nodes(tmp_path, ["a"], "stage", *ADK).returncode == 0
+    on_nodes(tmp_path, ["a"], "stage", *ADK, code=0)
     damage(tmp_path / "a", [0, 1])
     done = on_nodes(tmp_path, ["a", "b"], "stage", *ADK, "--copies", "2", code=0)
     assert "2 copies were not made, as frames could not be read" in done.stderr
@@ -196,7 +196,7 @@ def test_frames_that_are_damaged_everywhere_are_named(tmp_path):
     trajectory = tmp_path / "a.dcd"
     shutil.copy(DCD, trajectory)
     words = (trajectory, "--topology", PSF, "--dataset", "adk")
-    assert on_nodes(tmp_path, ["a", "b"], "stage", *words, "--copies", "2").returncode == 0
+    on_nodes(tmp_path, ["a", "b"], "stage", *words, "--copies", "2", code=0)
     for node in "ab":
         damage(tmp_path / node, [7, 30])
     trajectory.unlink()
@@ -223,9 +223,9 @@ def test_a_grown_origin_is_repaired_under_its_newest_stamp(tmp_path):
     """A node that saw the origin before it grew must not get frames of after under that stamp."""
     grown = tmp_path / "a.xtc"
     write_xtc(grown, 10, 100)
-    assert on_nodes(tmp_path, ["a", "b"], "stage", grown, "--copies", "2").returncode == 0
+    on_nodes(tmp_path, ["a", "b"], "stage", grown, "--copies", "2", code=0)
     write_xtc(grown, 20, 100)
-    assert on_nodes(tmp_path, ["a"], "stage", grown).returncode == 0
+    on_nodes(tmp_path, ["a"], "stage", grown, code=0)
     on_nodes(tmp_path, ["b", "a"], "stage", grown, "--repair", "--copies", "2", code=0)
     for node in "ab":
         dataset = open_dataset(tmp_path / node, str(grown))
@@ -238,9 +238,9 @@ def test_generations_of_several_nodes_are_told_apart(tmp_path):
     """What an origin was before it was made anew is neither copied nor mixed with what it is now, and is named."""
     trajectory = tmp_path / "a.xtc"
     write_xtc(trajectory, 10, 100)
-    assert on_nodes(tmp_path, ["a", "b"], "stage", trajectory).returncode == 0
+    on_nodes(tmp_path, ["a", "b"], "stage", trajectory, code=0)
     write_xtc(trajectory, 12, 90)
-    assert on_nodes(tmp_path, ["a"], "stage", trajectory).returncode == 0
+    on_nodes(tmp_path, ["a"], "stage", trajectory, code=0)
     done = on_nodes(tmp_path, ["a", "b"], "stage", trajectory, "--repair", "--copies", "2", code=0)
     assert f"frames of what {trajectory} was before lie on a, b: they are not copied" in done.stderr
     for node in "ab":
@@ -283,7 +283,7 @@ except KeyboardInterrupt:
 def test_repair_beside_eviction(tmp_path):
     """In processes of their own: copies go while others are made of them, and what is left is right."""
     nodes, words = NODES[:3], (*ADK, "--copies", "2")
-    assert on_nodes(tmp_path, nodes, "stage", *words).returncode == 0
+    on_nodes(tmp_path, nodes, "stage", *words, code=0)
     places = [str(tmp_path / node) for node in nodes]
     for turn in range(3):
         evictor = subprocess.Popen(

@@ -90,7 +90,7 @@ def test_the_quota_holds_with_several_ranks_of_a_node(tmp_path):
 
 
 def test_what_a_lost_node_held_is_staged_again(tmp_path):
-    assert stage_on_nodes(tmp_path, ["a", "b"], "stage", *ADK).returncode == 0
+    stage_on_nodes(tmp_path, ["a", "b"], "stage", *ADK, code=0)
     himach("cache", "evict", "--all", "--cache", tmp_path / "a", code=0)
     done = stage_on_nodes(tmp_path, ["a", "b"], "stage", *ADK)
     assert "98 frames staged, 49 of them now (49 on a, 49 on b)" in done.stdout
@@ -111,7 +111,7 @@ def test_a_killed_stage_is_resumed_and_nothing_is_there_twice(tmp_path, atoms):
     done = himach(*words, code=0)
     assert ("1,000 atoms of 400 frames staged" if atoms else "400 frames staged") in done.stdout
     assert copies(place) == 400 + bool(atoms)  # beside some atoms of all frames lies a whole one, for setup()
-    assert himach("cache", "verify", "--cache", place).returncode == 0
+    himach("cache", "verify", "--cache", place, code=0)
 
 
 def job(path: Path, place: Path, **choices) -> StageOptions:
@@ -206,8 +206,7 @@ def test_runs_read_nothing_from_the_trajectory(tmp_path, nodes):
     def outcome(name, selection, *more):
         out = tmp_path / name
         arguments = ["run", "rmsd", "-t", trajectory, "-s", PSF, "-p", f"selection={selection}", "--out", out, *more]
-        done = himach(*arguments) if more else stage_on_nodes(tmp_path, nodes, *arguments)
-        assert done.returncode == 0, done.stderr
+        himach(*arguments, code=0) if more else stage_on_nodes(tmp_path, nodes, *arguments, code=0)
         return (out / "rmsd.csv").read_bytes(), json.loads((out / "run.json").read_text())["bytes"]["origin"]
 
     texts = ["name CA", "name CA and resid 1:50"]

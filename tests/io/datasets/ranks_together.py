@@ -5,10 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.cache_data import only_dataset
 from support.io_samples import make
 
-import himach
 from himach.io.datasets import opening
 from himach.io.datasets.opening import share_from_first
 from himach.io.trajectories.index import walk, xdr_index
@@ -97,51 +95,6 @@ def test_an_index_that_is_removed_from_its_store_meanwhile(world, folder, monkey
         return origin
 
     check(world, share_from_first(world, first)[0], path)
-
-
-class Sum(himach.Analysis):
-    """Add up x of the first atom, by frame."""
-
-    def map(self, frame):
-        yield frame.number, float(frame.positions[0, 0])
-
-    def reduce(self, key, series):
-        return float(series.times[0])
-
-    def finish(self, results):
-        return {"found": {"time": list(results.values())}}
-
-
-def test_runs_are_as_alone(world, folder):
-    path = written(world, folder / "a.xtc")
-    topology = folder / "one.gro"
-    if world.comm.rank == 0:
-        import MDAnalysis as mda
-
-        universe = mda.Universe.empty(40, trajectory=True)
-        universe.add_TopologyAttr("name", ["C"] * 40)
-        universe.add_TopologyAttr("resname", ["X"])
-        universe.add_TopologyAttr("resid", [1])
-        universe.dimensions = [50, 50, 50, 90, 90, 90]
-        universe.atoms.write(str(topology))
-    world.comm.barrier()
-    outcomes, kept = [], None
-    for turn in range(3):  # walked over, kept, and grown
-        if turn == 2 and world.comm.rank == 0:
-            make(path, [*TIMES, 100.0, 100.5])
-        world.comm.barrier()
-        result = himach.run(Sum(), path, topology, cache=str(folder / "store-{node}"), progress=False)
-        if world.comm.rank == 0:
-            outcomes.append(result.outcome["found"]["time"])
-        if world.node.rank == 0:
-            dataset = only_dataset(folder / f"store-{world.name}", path)
-            kept = load_indexes((dataset.path / "x-index").read_bytes())[str(path)]
-            alone = read_index(str(path), "XTC")
-            assert kept.facts == alone.facts
-            assert [kept.place(i) for i in range(kept.n_frames)] == [alone.place(i) for i in range(alone.n_frames)]
-        world.comm.barrier()
-    if world.comm.rank == 0:
-        assert outcomes == [TIMES, TIMES, [*TIMES, 100.0, 100.5]]
 
 
 def test_a_topology_is_in_the_memory_of_a_node_once_and_writes_are_of_a_rank(world):

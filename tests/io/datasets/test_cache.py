@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -215,28 +214,6 @@ def test_full_disk(tmp_path, monkeypatch, size, quota):
         assert len(caught) == 1
         with pytest.warns(UserWarning, match="cache"):
             both(trajectory, topology, small / "store")
-
-
-@pytest.mark.nightly(but=1)
-@pytest.mark.parametrize("named", ["cache", "HIMACH_CACHE"])
-@pytest.mark.parametrize("full", ["bytes", "inodes", "inodes but one"])
-def test_a_new_store_on_a_full_disk(tmp_path, monkeypatch, full, named):
-    topology, trajectory = make(tmp_path)
-    expected = analyse(trajectory, topology, cache="off")
-    options = {"bytes": "size=16k", "inodes": "size=64M,nr_inodes=1", "inodes but one": "size=64M,nr_inodes=2"}[full]
-    with small_disk(tmp_path / "small", options) as small:
-        if full == "bytes":
-            with suppress(OSError):
-                (small / "filled").write_bytes(bytes(1 << 20))
-        monkeypatch.setenv("HIMACH_CACHE", str(small / "deeper" / "store"))
-        chosen = {"cache": small / "store"} if named == "cache" else {}
-        for _ in range(2):
-            with pytest.warns(
-                UserWarning, match=r"no frames are cached: .*No space left on device; make room"
-            ) as caught:
-                result = analyse(trajectory, topology, **chosen)
-            assert len(caught) == 1
-            assert bits(result.outcome) == bits(expected.outcome)
 
 
 class Deleting(Emit):

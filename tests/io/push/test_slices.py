@@ -1,5 +1,6 @@
-"""Slices in a store: what was pushed is read back, told in few bytes, whole or not at all."""
+"""Slices in a store: read back, whole or not at all; what of them a later launch supersedes; streams of frames."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -9,8 +10,8 @@ from support import commands
 from support.shelves import spoil
 
 import himach
-from himach.io.push.held_slices import SUFFIX, find_slices
-from himach.io.store.store import Store
+from himach.io.push.held_slices import SUFFIX, SUPERSEDED, RankSlices, find_slices
+from himach.io.store.store import Store, StoreConflictError
 
 N_ATOMS = 3000
 
@@ -141,3 +142,75 @@ os.kill(os.getpid(), 9)
         assert found is not None
         frame, ids = found
         assert np.array_equal(ids, np.arange(1000)) and (frame.positions == frame.number).all()
+
+
+# --- What a later launch supersedes; streams of frames -------------------------------------------------------------
+
+
+def slices(place, numbers=(0,)):
+    generation = b"slices of rank 0, 3 atoms, launch 0000000001, mark 000000000000000a\n"
+    dataset = Store(place).dataset("run7 [slices]", generation)
+    for number in numbers:
+        dataset.write(number, 0.0, None, np.zeros((3, 3), np.float32), native=True)
+    dataset.flush()
+    dataset.refresh()
+    return RankSlices(0, dataset, 1)
+
+
+def test_the_first_frame_that_is_superseded_only_falls(tmp_path):
+    one, two = slices(tmp_path, range(8)), slices(tmp_path)
+    assert one.superseded is None
+    one.refresh()
+    assert (one.numbers.tolist(), one.aside.tolist()) == (list(range(8)), [])
+    for first, expected in ((6, 6), (7, 6), (5, 5)):
+        two.supersede(first)
+        assert one.superseded == two.superseded == expected
+    one.refresh()
+    assert (one.numbers.tolist(), one.aside.tolist()) == (list(range(5)), [5, 6, 7])
+
+
+def test_damage_is_no_frame_that_is_superseded(tmp_path):
+    item = slices(tmp_path)
+    item.dataset.attach(SUPERSEDED, b"12 200\n")
+    assert item.superseded is None
+
+
+def test_slices_that_were_deleted_need_no_record(tmp_path):
+    item = slices(tmp_path)
+    shutil.rmtree(item.dataset.path)
+    item.supersede(3)
+    assert item.superseded is None
+
+
+SMALL, LARGE = 100, 150_000  # the latter's positions are larger than a buffer of the stream
+
+
+@pytest.mark.parametrize(
+    "sizes", [[SMALL], [LARGE], [SMALL, LARGE, LARGE, SMALL, LARGE]], ids=["small", "large", "both"]
+)
+def test_what_is_streamed_is_read_back(tmp_path, sizes):
+    dataset = Store(tmp_path).dataset("run7", b"1")
+    dataset.stream()
+    atoms = [sizes[number % len(sizes)] for number in range(23)]
+    for number, n in enumerate(atoms):
+        dataset.write(number, float(number), None, positions_of(number, n), native=True)
+        if number % 7 == 6:
+            dataset.flush(durable=True)
+            assert dataset.holds(np.arange(number + 1), native=True).all()
+    threads = len(os.listdir("/proc/self/task"))
+    dataset.close()
+    assert len(os.listdir("/proc/self/task")) == threads - 1
+    again = Store(tmp_path).dataset("run7", b"1", create=False)
+    for number, frame in enumerate(again.read(np.arange(len(atoms)))):
+        assert frame is not None
+        assert np.array_equal(frame.positions, positions_of(number, atoms[number]))
+
+
+def test_a_frame_that_waits_is_compared(tmp_path):
+    dataset = Store(tmp_path).dataset("run7", b"1")
+    dataset.stream()
+    dataset.write(0, 0.0, None, positions_of(0, LARGE), native=True)
+    assert not dataset.write(0, 0.0, None, positions_of(0, LARGE), native=True)
+    with pytest.raises(StoreConflictError):
+        dataset.write(0, 0.0, None, positions_of(1, LARGE), native=True)
+    dataset.close()

@@ -2,10 +2,8 @@
 
 import contextlib
 import json
-import shutil
 import subprocess
 import sys
-import time
 import tracemalloc
 from types import SimpleNamespace
 
@@ -114,56 +112,6 @@ def test_numbers_far_apart_cost_by_their_frames(run_server, command, tmp_path, k
     assert json.loads(command("datasets", "--json", *here))["datasets"][0]["held"] == len(FAR)
 
 
-def evict(place, *options, check=True):
-    commands.himach("cache", "evict", *options, "--cache", place, code=0 if check else None, timeout=60)
-
-
-def assert_held(running, numbers):
-    """Through the server, by a client that asks now, and without it."""
-    with running.client() as client:
-        client.open("run")
-        assert list(client.native) == list(numbers)
-        for number, frame in zip(numbers, client.read(list(numbers)), strict=True):
-            np.testing.assert_array_equal(frame.positions, frame_of(number))
-    dataset = Store(running.place).dataset("run", create=False)
-    assert list(dataset.native) == list(numbers)
-    assert all(frame is not None for frame in dataset.read(list(numbers)))
-
-
-@pytest.mark.parametrize("durable", [False, True])
-@pytest.mark.parametrize("whole", [True, False], ids=["the dataset", "its segments"])
-def test_frames_pushed_again_after_an_eviction_are_there(run_server, durable, whole):
-    running = run_server()
-    push(running, range(20), durable=durable)
-    if whole:
-        evict(running.place, "run")
-    else:
-        dataset = Store(running.place).dataset("run", create=False)
-        while any(segment["busy"] for segment in dataset.segments()):
-            time.sleep(0.01)  # the server lets go of it when nobody pushes any more
-        for segment in dataset.segments():
-            dataset.evict(segment["id"])
-    push(running, range(20), durable=durable)
-    assert_held(running, range(20))
-
-
-@pytest.mark.parametrize("durable", [False, True])
-def test_a_writer_goes_on_while_its_dataset_is_evicted(run_server, durable):
-    """Its connection stays open; the server has let go of the segment after a while, or not."""
-    running = run_server()
-    with himach.Writer("run", 100, servers=[running.path], durable=durable) as writer:
-        for number in range(5):
-            writer.push(frame_of(number), time=number / 2, box=[9, 9, 9, 90, 90, 90])
-        writer.flush()
-        evict(running.place, "run", check=False)
-        there = list(Store(running.place).dataset("run").native)  # a segment that is written to is not evicted
-        assert there == list(range(5))
-        for number in range(5, 10):
-            writer.push(frame_of(number), time=number / 2, box=[9, 9, 9, 90, 90, 90])
-        writer.flush()
-        assert_held(running, range(10))
-
-
 def test_clients_that_stay_see_an_evicted_dataset_and_the_new_one(run_server):
     """Lists, places, marks and attachments are of the directory that has the name now."""
     running = run_server()
@@ -171,7 +119,7 @@ def test_clients_that_stay_see_an_evicted_dataset_and_the_new_one(run_server):
     with running.client() as client:
         client.open("run")
         assert list(client.native) == list(range(20))
-        evict(running.place, "run")
+        commands.himach("cache", "evict", "run", "--cache", running.place, code=0, timeout=60)
         assert list(client.native) == []
         assert list(client.read([3])) == [None]
         assert marks(client) == []
@@ -188,14 +136,6 @@ def marks(client):
     client.mark(range(64), native, alien)
     assert not alien.any()
     return [number for number in range(64) if int(native[0]) >> number & 1]
-
-
-def test_a_directory_that_is_deleted_by_hand_heals(run_server):
-    running = run_server()
-    push(running, range(5))
-    shutil.rmtree(running.place / Store(running.place).directories()[0])
-    push(running, range(5), durable=True)
-    assert_held(running, range(5))
 
 
 def keep(place, numbers=range(SOURCE_FRAMES)):

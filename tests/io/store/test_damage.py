@@ -164,16 +164,6 @@ def look(place: Path):
     return verify(Store(place, read_only=True))
 
 
-def test_a_sound_store_is_sound(tmp_path):
-    fill(tmp_path / "store", range(30), native=True, segment_bytes=64_000)
-    fill(tmp_path / "store", range(30, 40))
-    dropping = fill(tmp_path / "store", range(5), "other")
-    dropping.drop([2])
-    found = look(tmp_path / "store")
-    assert found.bad == []
-    assert found.frames == 45
-
-
 @pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("within", [0, 20, 100, 115, 200, 3000])
 @pytest.mark.parametrize("number", [0, 17, 29])

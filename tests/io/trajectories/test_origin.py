@@ -18,7 +18,6 @@ from support.io_samples import copied, make
 
 import himach
 from himach.errors import TrajectoryError, UsageError
-from himach.io.datasets.source import Source
 from himach.io.trajectories import failures, files
 from himach.io.trajectories.failures import reason
 from himach.io.trajectories.keywords import check, keyword_names
@@ -91,19 +90,6 @@ def test_image_flags_of_lammps_are_read_right_or_refused(tmp_path, columns, tilt
 def test_dt_of_times_that_float32_rounds(tmp_path, suffix, begin, step):
     origin = open_origin([make(tmp_path / f"late.{suffix}", [begin + step * i for i in range(400)])])
     assert origin.dt(range(400)) == pytest.approx(step, rel=1e-2)
-
-
-@pytest.mark.parametrize("kind", ["xtc", "trr"])
-def test_bytes_are_exact(kind, tmp_path):
-    path = make(tmp_path / f"a.{kind}", [0, 1, 2, 3])
-    origin = open_origin([path])
-    assert origin.nbytes(range(4)) == path.stat().st_size
-    assert origin.nbytes([1]) + origin.nbytes([0, 2, 3]) == path.stat().st_size
-    source = Source(origin)
-    assert len(list(source.read(np.arange(4)))) == 4
-    assert source.bytes_origin == path.stat().st_size
-    assert source.bytes_cache == 0
-    source.close()
 
 
 def test_missing_file_gets_a_hint(tmp_path):

@@ -72,15 +72,15 @@ def test_atoms_are_followed_by_reading_each_byte_once(web, tmp_path, monkeypatch
 def test_the_cache_lists_copies_of_files_elsewhere_and_evicts_them(web, tmp_path):
     topology, trajectory = make(web.folder, name="md.dcd")
     url, cache = web.url(trajectory.name), ["--cache", tmp_path / "cache"]
-    done = command("run", "rmsd", "-p", "selection=all", "-t", url, "-s", topology, *cache, TMPDIR=str(tmp_path))
-    assert done.returncode == 0, done.stderr
+    words = ["run", "rmsd", "-p", "selection=all", "-t", url, "-s", topology]
+    command(*words, *cache, TMPDIR=str(tmp_path), code=0)
     assert not [*tmp_path.glob("himach-remote-*")]
     listed = command("cache", "list", *cache).stdout.splitlines()
     assert any(line.startswith(f"copy of {url} ") for line in listed), listed
     status = json.loads(command("cache", "status", "--json", *cache).stdout)
     assert 0 < status["copies"] < status["used"] and status["datasets"] == 1
-    assert command("cache", "verify", *cache).returncode == 0
-    assert command("cache", "evict", url, *cache).returncode == 0
+    command("cache", "verify", *cache, code=0)
+    command("cache", "evict", url, *cache, code=0)
     assert command("cache", "list", *cache).stdout.startswith("no frames are cached")
 
 
@@ -96,11 +96,9 @@ def test_ranks_of_a_node_ask_for_each_byte_once(web, tmp_path):
     size = trajectory.stat().st_size
     assert size > 2 << 24  # ranks walk over it together
     words = ["run", "rmsd", "-p", "selection=index 0:99", "-n", "2", "--cache", tmp_path / "cache"]
-    local = command(*words[:-1], "off", "-t", trajectory, "-s", topology, "--out", tmp_path / "local")
-    assert local.returncode == 0, local.stderr
+    command(*words[:-1], "off", "-t", trajectory, "-s", topology, "--out", tmp_path / "local", code=0)
     urls = ("-t", web.url(trajectory.name), "-s", web.url(topology.name))
-    done = command(*words, *urls, "--out", tmp_path / "by-url", TMPDIR=str(tmp_path))
-    assert done.returncode == 0, done.stderr
+    command(*words, *urls, "--out", tmp_path / "by-url", TMPDIR=str(tmp_path), code=0)
     assert (tmp_path / "by-url/rmsd.csv").read_bytes() == (tmp_path / "local/rmsd.csv").read_bytes()
     assert size <= web.sent[trajectory.name] <= size + 16
 
@@ -130,21 +128,19 @@ def test_passwords_and_signatures_stay_where_they_were_given(web, tmp_path):
     topology, trajectory = make(web.folder, name="md.dcd")
     web.password = "Basic " + b64encode(b"itsme:verysecretword").decode()
     urls = [f"{web.url(path.name, 'itsme:verysecretword@')}?X-Amz-Signature=s1gn3d" for path in (trajectory, topology)]
+    rmsd, files = ["run", "rmsd", "-p", "selection=all"], ["-t", urls[0], "-s", urls[1]]
     words = ["--cache", tmp_path / "cache", "--out", tmp_path / "out"]
-    done = command("run", "rmsd", "-p", "selection=all", "-t", urls[0], "-s", urls[1], *words, TMPDIR=str(tmp_path))
-    assert done.returncode == 0, done.stderr
+    done = command(*rmsd, *files, *words, TMPDIR=str(tmp_path), code=0)
     shown = command("info", urls[0], "-s", urls[1], "--cache", tmp_path / "cache", TMPDIR=str(tmp_path))
     table = tmp_path / "members.csv"
     table.write_text(f"name,trajectory,topology\na,{urls[0]},{urls[1]}\nb,{urls[0]},{urls[1]}\n")
     of_many = ["--ensemble", table, "--cache", "off", "--out", tmp_path / "many", "--pairs", tmp_path / "pairs"]
-    many = command("run", "rmsd", "-p", "selection=all", *of_many, TMPDIR=str(tmp_path))
-    assert many.returncode == 0, many.stderr
+    many = command(*rmsd, *of_many, TMPDIR=str(tmp_path), code=0)
     table.unlink()
     written = ["--out", tmp_path / "written.xtc", "--record", tmp_path / "record.json", "--cache", "off"]
-    anew = command("convert", urls[0], "-s", urls[1], *written, TMPDIR=str(tmp_path))
-    assert anew.returncode == 0, anew.stderr
+    anew = command("convert", urls[0], "-s", urls[1], *written, TMPDIR=str(tmp_path), code=0)
     web.password = "another"
-    wrong = command("run", "rmsd", "-t", urls[0], "-s", urls[1], "--cache", "off", TMPDIR=str(tmp_path))
+    wrong = command(*rmsd, *files, "--cache", "off", TMPDIR=str(tmp_path))
     assert wrong.returncode != 0
     assert "may not be read: the server says 401" in wrong.stderr
     told = "".join([*(one.stdout + one.stderr for one in (done, shown, wrong, many, anew))])
@@ -217,8 +213,7 @@ def test_what_does_not_fit_is_refused_by_name(web, tmp_path):
         ["split", url, tmp_path / "frames"],
         ["convert", trajectory, "-s", topology, "--out", "s3://bucket/out.xtc"],
     ):
-        done = command(*words, TMPDIR=str(tmp_path))
-        assert done.returncode == 2, done.stderr
+        done = command(*words, TMPDIR=str(tmp_path), code=2)
         assert "is the URL of a file elsewhere" in done.stderr
         assert "secret" not in done.stderr
 
