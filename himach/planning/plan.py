@@ -153,15 +153,13 @@ def plan(
         raise UsageError("nodes: give one number at least")
     ranks_per_node = None if ranks_per_node is None else _whole_number("ranks a node", ranks_per_node)
     frames = None if frames is None else _whole_number("frames", frames)
-    several = isinstance(records, Sequence) and not isinstance(records, (str, os.PathLike))
-    sources: Any = records if several else [records]
+    sources: Any = [records] if isinstance(records, str | os.PathLike | Mapping) else records
     runs = [observe(record, f"record {number}") if isinstance(record, Mapping) else read_record(Path(record))
             for number, record in enumerate(sources, 1)]  # fmt: skip
-    half_width = None if until is None else HalfWidth.parse(until)
     target = machine if isinstance(machine, Machine) else Machine() if machine is None else read_machine(Path(machine))
     try:
         costs = Costs(runs, target)
-        needed = None if half_width is None else _length_needed(half_width, max(runs, key=lambda run: run.frames))
+        needed = None if until is None else _length_needed(until, max(runs, key=lambda run: run.frames))
         check_length(costs, frames)
         per_node = ranks_per_node or max(1, round(runs[0].ranks / runs[0].nodes))
         requests = [PredictionInput(count, per_node, frames or costs.frames) for count in counts]
@@ -179,8 +177,9 @@ def plan(
     return result
 
 
-def _length_needed(half_width: HalfWidth, run: ObservedRun) -> tuple[Table, str]:
+def _length_needed(until: str, run: ObservedRun) -> tuple[Table, str]:
     """Return a table of the required length of simulation, from the record of a run over a part of it, and a note."""
+    half_width = HalfWidth.parse(until)
     times, reason = half_width.times_as_long(run.uncertainty)
     finite = math.isfinite(times)
     table = Table({
