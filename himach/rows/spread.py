@@ -1,4 +1,7 @@
-"""Rows of a table on the first rank, in chunks: `Spread`, and `gather()`, which moves them there."""
+"""Rows of a table on the first rank, in chunks: `Spread`, and `gather()`, which moves them there.
+
+`table_layout()` tells the columns, `chunk_cells()` gives a chunk's cells in them.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,60 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from himach.analysis import TIME
+from himach.analysis import FRAME, TIME
 from himach.engine.rows import RowChunk, RowStore
-from himach.output.cells import BINS, EDGE_CELLS, Cells
+from himach.output.cells import BINS, EDGE_CELLS, EXACT_INTEGERS, Cells
 from himach.output.table import Column, Table
 from himach.ranks.communicator import Communicator
-from himach.rows.layout import Layout, chunk_cells, table_layout
 
 Counts = npt.NDArray[np.int64]
+#: Ordered columns with the dtype of their cells; None for objects.
+Layout = Mapping[str, np.dtype[Any] | None]
+#: dtypes of Python numbers.
+_PLAIN = {float: np.dtype(np.float64), int: np.dtype(np.int64), bool: np.dtype(np.bool_), complex: np.dtype(complex)}
+
+
+def table_layout(store: RowStore) -> Layout:
+    """Return the columns that a `Table` of a store's rows has."""
+    together = sorted(store.names, key=store.names.__getitem__)
+    layout: dict[str, np.dtype[Any] | None] = {TIME: np.dtype(np.float64)}
+    for name in dict.fromkeys(name for names in together for name in names):
+        missing = any(name not in names for names in together)
+        layout[name] = None if missing else _dtype(*store.kinds[name])
+    return {**layout, FRAME: np.dtype(np.int64)}
+
+
+def _dtype(kinds: set[Any], largest: int) -> np.dtype[Any] | None:
+    """Return the common dtype of cells of these types, by the rules of `himach.output.table.Table`."""
+    types = {_PLAIN.get(kind, kind) for kind in kinds}
+    if not all(isinstance(kind, np.dtype) or issubclass(kind, np.number | np.bool_) for kind in types):
+        return None
+    dtypes = [np.dtype(kind) for kind in types]
+    letters = {kind.kind for kind in dtypes}
+    whole = letters <= set("iu")
+    if (letters & set("b") and letters != {"b"}) or not letters <= set("biufc"):
+        return None
+    if largest >= 1 << 63 or (letters & set("iu") and not whole and largest > EXACT_INTEGERS):
+        return None
+    dtype = np.result_type(*dtypes)
+    return None if whole and dtype.kind not in "iu" else dtype
+
+
+def chunk_cells(chunk: RowChunk, layout: Layout, names: Sequence[str]) -> dict[str, Cells]:
+    """Return some columns of a chunk."""
+    cells: dict[str, Cells] = {}
+    own = chunk.columns([name for name in names if name not in (TIME, FRAME)])
+    for name in names:
+        if name in (TIME, FRAME):
+            cells[name] = chunk.times if name == TIME else chunk.frames
+            continue
+        column, dtype = own[name], layout[name]
+        if dtype is not None:
+            cells[name] = np.ascontiguousarray(column, dtype=dtype)
+        else:
+            numbers = isinstance(column, np.ndarray) and column.dtype in _PLAIN.values()
+            cells[name] = np.asarray(column).tolist() if numbers else list(column)
+    return cells
 
 
 @dataclass(frozen=True)
@@ -88,7 +137,9 @@ class Spread:
         """Return columns of the rows from `start` to `stop`; `read` returns those of a chunk."""
         read = read or partial(self.cells, names=names)
         size = max(stop - start, 0)
-        columns = {name: _room(self.layout[name], size) for name in names}
+        columns = {
+            name: [None] * size if (kind := self.layout[name]) is None else np.empty(size, kind) for name in names
+        }
         first = int(np.searchsorted(self.starts, start, side="right")) - 1
         for place in range(first, int(np.searchsorted(self.starts, stop, side="left")) if size else first):
             chunk_start, chunk_stop = self.starts[place : place + 2].tolist()
@@ -156,10 +207,6 @@ def _join_bins(rows: Sequence[tuple[Any, ...]], kind: np.dtype[Any] | None) -> B
         return Bins(list(firsts), list(firsts), list(firsts), None)
     least, most, means = numbers
     return Bins(np.array(firsts, kind), np.array(least, kind), np.array(most, kind), np.array(means))
-
-
-def _room(kind: np.dtype[Any] | None, size: int) -> Cells:
-    return [None] * size if kind is None else np.empty(size, kind)
 
 
 def _sum(values: Sequence[float]) -> float:

@@ -19,6 +19,7 @@ OTHERS: dict[str, str] = {
     "himach/io/trajectories/h5md": "groups of arrays in an HDF5 file",
     "himach/io": "everything that touches a disk or a socket",
     "himach/io/trajectories/index": "for files of any format",
+    "himach/rows": "Tables with one row per frame",
     "himach/staging/assembly": "Assembling whole frames from slices",
     "himach/kernels": "Geometry of one frame at the speed of the machine, for any map()",
     "himach/tests": "Tests that come with himach",

@@ -19,8 +19,7 @@ from himach.engine.stamps import Stamps
 from himach.errors import HimachError
 from himach.output.cells import plain
 from himach.rows.column import long_table
-from himach.rows.layout import chunk_cells, table_layout
-from himach.rows.spread import Spread, gather
+from himach.rows.spread import Spread, chunk_cells, gather, table_layout
 
 CHUNKS = 12
 
