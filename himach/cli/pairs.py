@@ -92,24 +92,32 @@ def describe_pairs(place: KeptFrames) -> str:
         lines += [("in use", f"a run is under way: {place.holder}")]
     elif place.out is not None:
         lines += [("unfinished", "a run did not end; the same command goes on from what is here")]
-    items = entries(place.path)
-    if place.members:
-        lines += [line for name in sorted({item.analysis for item in items}) for line in _ensemble_lines(name, items)]
-        return f"{named_lines(lines)}\n\n{_table(items, True)}"
-    for item in items:
+    items, ensemble = entries(place.path), bool(place.members)
+    groups = [[item] for item in items]
+    if ensemble:  # of each member the generation that was used last
+        used = [item for item in items if item.last]
+        groups = [[item for item in used if item.analysis == name] for name in sorted({item.analysis for item in used})]
+    for group in groups:
+        first, *others = group
+        covered = sum(len(item.covered) for item in group)
+        total = sum(len(item.covered) if item.n_frames is None else item.n_frames for item in group)
+        shared = {name: text for name, text in first.parameters.items()
+                  if all(item.parameters.get(name) == text for item in others)}  # fmt: skip
+        bad = [f"parts of {item.member}" for item in group if item.bad] if ensemble else first.bad
         lines += [
             ("", ""),
-            ("analysis", f"{item.analysis}, generation {item.generation}"),
-            ("frames", format_frames(item)),
-            ("pairs", f"{item.pairs:,}"),
-            ("size", f"{show_size(item.nbytes)}, in parts: {item.parts:,}"),
-            ("last used", format_minute(item.used)),
-            *(("trajectory", path) for path in item.trajectory),
-            *(("parameter", f"{name} = {text}") for name, text in item.parameters.items()),
-            *(("since then", text) for text in item.differs),
-            *(("bad", text) for text in item.bad),
+            ("analysis", first.analysis if ensemble else f"{first.analysis}, generation {first.generation}"),
+            *([("members", f"{len(group):,}")] if ensemble else []),
+            ("frames", f"{covered:,} of {total:,}" if ensemble else format_frames(first)),
+            ("pairs", f"{sum(item.pairs for item in group):,}"),
+            ("size", f"{show_size(sum(item.nbytes for item in group))}, in parts: {sum(i.parts for i in group):,}"),
+            ("last used", format_minute(max(item.used for item in group))),
+            *(("trajectory", path) for path in ([] if ensemble else first.trajectory)),
+            *(("parameter", f"{name} = {text}") for name, text in shared.items()),
+            *(("since then", text) for text in first.differs),
+            *(("bad", text) for text in bad),
         ]
-    return named_lines(lines)
+    return f"{named_lines(lines)}\n\n{_table(items, True)}" if ensemble else named_lines(lines)
 
 
 def _open_existing(directory: Path) -> KeptFrames | None:
@@ -121,25 +129,6 @@ def _open_existing(directory: Path) -> KeptFrames | None:
     if not directory.is_dir():
         raise click.UsageError(f"{directory} is a file; name a directory of kept pairs")
     return find_kept_frames(directory)
-
-
-def _ensemble_lines(analysis: str, items: Sequence[Entry]) -> list[tuple[str, str]]:
-    """Return a description of an analysis's pairs of all members, from the generations that were used last."""
-    used = [row for row in items if row.analysis == analysis and row.last]
-    totals = [len(row.covered) if row.n_frames is None else row.n_frames for row in used]
-    bad = [row.member for row in used if row.bad]
-    shared = dict(item for item in used[0].parameters.items() if all(item in row.parameters.items() for row in used))
-    return [
-        ("", ""),
-        ("analysis", analysis),
-        ("members", f"{len(used):,}"),
-        ("frames", f"{sum(len(row.covered) for row in used):,} of {sum(totals):,}"),
-        ("pairs", f"{sum(row.pairs for row in used):,}"),
-        ("size", show_size(sum(row.nbytes for row in used))),
-        ("last used", format_minute(max(row.used for row in used))),
-        *(("parameter", f"{name} = {value}") for name, value in shared.items()),
-        *([("bad", f"parts of {', '.join(bad)}")] if bad else []),
-    ]
 
 
 def _table(entries: Sequence[Entry], members: bool) -> str:

@@ -135,10 +135,8 @@ def convert(
     shared.check_required(ctx, trajectories=options["trajectories"] or options["ensemble"])
     options["transform"] = shared.take_transform(options)
     values = {name: value for name, value in options.items() if value is not None}
-    request, started = (
-        ConvertOptions(**values, keywords=parse_keywords(keywords)),
-        shared.started_ranks(ranks, oversubscribe),
-    )
+    request = ConvertOptions(**values, keywords=parse_keywords(keywords))
+    started = shared.started_ranks(ranks, oversubscribe)
     command = ConvertCommand(request)
     with removing_leftovers(request.files if started else []):
         message = command.run_on_engine(started) if request.engines else on_ranks(command, started)
