@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from copy import deepcopy
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,9 +27,9 @@ from himach.io.frame_source import ReadOptions
 from himach.io.trajectories.origin import PUSHED
 from himach.ranks.collective import run_collectively
 from himach.ranks.communicator import World
+from himach.staging.replication import exchange
 from himach.transformations import Transformation, find_bonds, topology_bonds
 
-TAG = 7040  # of messages with frames
 NO_ATOMS = ReadOptions(np.empty(0, np.int64))
 #: First serial number that does not fit into a PDB file.
 PDB_SERIALS = 100_000
@@ -198,20 +196,12 @@ class Reader:
             for number in numbers[rank]
             if number not in stored[ranks[0]]
         ]
-        outgoing = [(rank, number) for first, rank, number in routes if first == comm.rank != rank]
-
-        def send() -> list[Any]:
-            numbers = np.array([number for _, number in outgoing], np.int64)
-            frames = [deepcopy(replace(raw, more=None)) for raw in self._source.read(numbers)]
-            # Read all before sending any: if reading fails, no message is left for the next conversion.
-            return [comm.isend(raw, dest=rank, tag=TAG) for (rank, _), raw in zip(outgoing, frames, strict=True)]
-
-        requests = run_collectively(comm, send)
+        moves: dict[tuple[int, int], list[int]] = {}
         for first, rank, number in routes:
-            if rank == comm.rank != first:
-                self._received[number] = comm.recv(source=first, tag=TAG)
-        for request in requests:
-            request.wait()
+            if first != rank:
+                moves.setdefault((first, rank), []).append(number)
+        arrays = {route: np.array(group, np.int64) for route, group in moves.items()}
+        self._received = {frame.number: frame for frame in exchange(comm, arrays, self._source.read)}
 
     def _read(self, steps: range, copy: bool) -> Iterator[PartialFrame]:
         numbers = np.array([self.frames[step] for step in steps], np.int64)

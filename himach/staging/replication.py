@@ -7,9 +7,11 @@ ranks of the nodes then send frames in rounds of bounded memory. The origin is n
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +34,7 @@ FRAMES_AT_ONCE = 1 << 20  # frames whose flags nodes exchange at a time
 BYTES_AT_ONCE = 256 << 20  # bytes of frames that a node sends in a round
 SAMPLED_FRAMES = 100  # frames sampled for their size
 VECTORS_BYTES = 36  # bytes per atom, with velocities and forces
-COPY_TAG = 41
+FRAMES_TAG = 41
 NOTHING: Numbers = np.empty(0, np.int64)
 DAMAGED = ("damaged", "error of the disk")  # reasons of a miss that recurs
 
@@ -93,7 +95,7 @@ def replicate(
 def _replicate(
     leaders: Communicator, dataset: Dataset, n_frames: int, copies: int, heal: Heal | None
 ) -> tuple[int, int, Numbers]:
-    """Copy frames; return the numbers written and not read by this node, and the lost frames (on first ranks)."""
+    """Copy frames; return the numbers written and not received by this node, and the lost frames (on first ranks)."""
     written = unread = position = 0
     lost = [NOTHING]
     run_collectively(leaders, dataset.refresh)
@@ -104,9 +106,10 @@ def _replicate(
         written += healed
         lost.append(damaged)
         for batch in _rounds(leaders, dataset, moves):
-            outgoing = run_collectively(leaders, partial(_read_out, dataset, batch, leaders.rank))
-            unread += sum(len(batch[leaders.rank, target]) - len(frames) for target, frames in outgoing.items())
-            written += run_collectively(leaders, partial(_exchange, leaders, dataset, batch, outgoing))
+            frames = exchange(leaders, batch, dataset.read)
+            requested = sum(len(numbers) for (_, target), numbers in batch.items() if target == leaders.rank)
+            unread += requested - len(frames)
+            written += run_collectively(leaders, partial(write_natively, dataset, frames))
     return written, unread, np.concatenate(lost)
 
 
@@ -208,25 +211,24 @@ def _rounds(leaders: Communicator, dataset: Dataset, moves: Moves) -> Iterator[d
         yield {route: numbers[index * at_once[route] :][: at_once[route]] for route, numbers in moves.items()}
 
 
-def _read_out(dataset: Dataset, moves: Moves, node: int) -> dict[int, list[RawFrame]]:
-    """Read the frames that a node sends, by target node; skip unreadable frames."""
-    sends = {target: numbers for (source, target), numbers in moves.items() if source == node}
+def exchange(
+    comm: Communicator, moves: Moves, read: Callable[[Numbers], Iterable[RawFrame | None]]
+) -> list[RawFrame]:  # fmt: skip
+    """Send the frames of `moves` by (source rank, target rank), but for unreadable ones; return those received here."""
+    sends = {target: numbers for (source, target), numbers in moves.items() if source == comm.rank}
     needed = np.unique(np.concatenate([NOTHING, *sends.values()]))
-    frames = {frame.number: deepcopy(frame) for frame in dataset.read(needed) if frame is not None}
-    return {
-        target: [frames[number] for number in numbers.tolist() if number in frames] for target, numbers in sends.items()
-    }
 
+    def send() -> list[Any]:
+        # Read all before sending any: if reading fails, no message is left for the next exchange.
+        frames = {frame.number: deepcopy(replace(frame, more=None)) for frame in read(needed) if frame is not None}
+        chosen = {target: [frames[n] for n in numbers.tolist() if n in frames] for target, numbers in sends.items()}
+        return [comm.isend(group, target, FRAMES_TAG) for target, group in chosen.items()]
 
-def _exchange(
-    leaders: Communicator, dataset: Dataset, moves: Moves, outgoing: Mapping[int, Sequence[RawFrame]]
-) -> int:  # fmt: skip
-    """Send the frames read and write the frames received; return the number written."""
-    requests = [leaders.isend(frames, target, COPY_TAG) for target, frames in outgoing.items()]
-    received = [leaders.recv(source=source, tag=COPY_TAG) for source, target in moves if target == leaders.rank]
+    requests = run_collectively(comm, send)
+    received = [comm.recv(source=source, tag=FRAMES_TAG) for source, target in moves if target == comm.rank]
     for request in requests:
         request.wait()
-    return write_natively(dataset, (frame for frames in received for frame in frames))
+    return [frame for group in received for frame in group]
 
 
 def write_natively(dataset: Dataset, frames: Iterable[RawFrame], report: Callable[[int], None] | None = None) -> int:
