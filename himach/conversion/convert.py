@@ -35,6 +35,7 @@ from himach.conversion.target import (
     parse_dataset_name,
     remove_files,
     removing_leftovers,
+    writing,
 )
 from himach.errors import TimeUpError, UsageError, checks_arguments
 from himach.frame import FIELDS
@@ -391,18 +392,13 @@ def _write_alone(
                 raise UsageError(f"{path}: frame {part.number}: {error}; choose another format") from error
         display(span.stop)
 
-    def attempt(function: Callable[[], Any]) -> Any:
-        try:
-            return function()
-        except OSError as error:
-            raise cannot_write(path, error) from error
-
+    attempt = writing(path)  # each call of it is a context of its own
     try:
-        writer = on_first_rank(comm, partial(attempt, lambda: stack.enter_context(make_writer())))
+        writer = on_first_rank(comm, attempt(lambda: stack.enter_context(make_writer())))
         for (span,) in _split_rounds(len(reader.frames), reader.n_atoms, 1):
             reader.bring([span] + [range(0)] * (comm.size - 1))
-            on_first_rank(comm, partial(attempt, partial(write, span)))
-        on_first_rank(comm, partial(attempt, stack.close))
+            on_first_rank(comm, attempt(partial(write, span)))
+        on_first_rank(comm, attempt(stack.close))
     except BaseException:
         with suppress(OSError):  # on a full disk closing fails too; the error is already reported
             stack.close()

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from himach.checkpoint.sources import versions
 from himach.conversion.options import ConvertOptions
-from himach.conversion.target import NAME_LENGTH, ConversionTarget, Converted, cannot_write, parse_dataset_name
+from himach.conversion.target import NAME_LENGTH, ConversionTarget, Converted, parse_dataset_name, writing
 from himach.files import content_digest, whole_file
 from himach.io.datasets.opening import OpenFrames
 from himach.io.trajectories.urls.byte_file import local_path
@@ -46,11 +46,8 @@ def write_record(path: Path, options: ConvertOptions, opened: OpenFrames, result
         **_requested(options, opened), "done": written.pop("done"), "warnings": written.pop("warnings"), "ranks": ranks,
         "written": written, "date": datetime.now().astimezone().isoformat(timespec="seconds"),
     }  # fmt: skip
-    try:
-        with whole_file(path, sync=True) as file:
-            file.write(json.dumps(record, indent=2, ensure_ascii=False).encode() + b"\n")
-    except OSError as error:
-        raise cannot_write(path, error) from error
+    with writing(path), whole_file(path, sync=True) as file:
+        file.write(json.dumps(record, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
 def conversion_identity(options: ConvertOptions, opened: OpenFrames) -> str:
@@ -104,15 +101,14 @@ def take_unfinished(path: Path, temporary: Path, identity: Callable[[], str], st
 
     The kept file of another conversion is deleted. The file is locked as in use until `stack` closes.
     """
-    try:
-        file = stack.enter_context(open(_kept_name(path), "r+b"))  # noqa: SIM115 - the stack closes it
-        with suppress(OSError):  # some file systems have no locks
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        os.rename(_kept_name(path), temporary)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise cannot_write(path, error) from error
+    with writing(path):
+        try:
+            file = stack.enter_context(open(_kept_name(path), "r+b"))  # noqa: SIM115 - the stack closes it
+            with suppress(OSError):  # some file systems have no locks
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            os.rename(_kept_name(path), temporary)
+        except FileNotFoundError:
+            return None
     with suppress(OSError, ValueError, KeyError, EOFError, OverflowError, BadZipFile):  # another version, or damaged
         end = file.seek(0, os.SEEK_END) - LENGTH
         file.seek(max(0, end))

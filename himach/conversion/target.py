@@ -106,6 +106,15 @@ def cannot_write(path: Path, error: OSError) -> HimachError:
     return HimachError(f"{display_path(path)} cannot be written ({error.strerror or error})")
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Name the file if the body fails with an error of the system."""
+    try:
+        yield
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
 def new_name(path: Path) -> Path:
     """Return a temporary name for a file that becomes `path`."""
     return path.with_name(f".himach-{os.urandom(4).hex()}.{path.name[-NAME_LENGTH:]}")
@@ -115,10 +124,8 @@ def make_file(path: Path) -> Path:
     """Create an empty temporary file beside `path`; delete leftovers of killed conversions; return its name."""
     remove_leftovers(path)
     temporary = new_name(path)
-    try:
+    with writing(path):
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))
-    except OSError as error:
-        raise cannot_write(path, error) from error
     return temporary
 
 
@@ -157,17 +164,15 @@ class ConversionTarget:
     def __init__(self, path: Path, temporary: Path, apart: bool = False) -> None:
         self.path = path
         self.temporary = temporary
-        try:
+        with writing(path):
             self.file = os.open(temporary, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | write_through(apart))
-        except OSError as error:
-            raise cannot_write(path, error) from error
         with suppress(OSError):  # some file systems have no locks
             fcntl.flock(self.file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def write(self, offset: int, buffers: Sequence[Any]) -> None:
         """Write buffers consecutively from a byte offset on."""
         pending = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
-        try:
+        with writing(self.path):
             while pending:
                 written = os.pwritev(self.file, pending[:AT_ONCE], offset)
                 offset += written
@@ -175,27 +180,21 @@ class ConversionTarget:
                     written -= len(pending.pop(0))
                 if pending and written:
                     pending[0] = pending[0][written:]
-        except OSError as error:
-            raise cannot_write(self.path, error) from error
 
     def sync(self) -> None:
         """Sync this rank's writes to disk."""
-        try:
+        with writing(self.path):
             os.fsync(self.file)
-        except OSError as error:
-            raise cannot_write(self.path, error) from error
 
     def take_name(self, name: Path | None = None) -> None:
         """Rename the file to its path or another name; on one rank, after all have synced."""
-        try:
+        with writing(self.path):
             os.replace(self.temporary, name or self.path)
             folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(folder)
             finally:
                 os.close(folder)
-        except OSError as error:
-            raise cannot_write(self.path, error) from error
 
     def close(self) -> None:
         """Close the file."""
