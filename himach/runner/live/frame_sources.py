@@ -1,4 +1,4 @@
-"""Sources of arriving frames: `DatasetFeed` and `FileFeed` count the frames so far."""
+"""Sources of arriving frames, a `Feed` each: `DatasetFeed` and `FileFeed` count the frames so far."""
 
 from __future__ import annotations
 
@@ -30,7 +30,27 @@ class FramesSoFar:
     members: Mapping[str, int] | None = None
 
 
-class Idle:
+class Feed:
+    """Arriving frames, on a rank that leaves them to another one."""
+
+    def start(self) -> None:
+        """Let frames come."""
+
+    def poll(self) -> FramesSoFar | None:
+        """Return the state of the frames; None if another rank knows it."""
+        return None
+
+    def analysed(self, frames: int) -> None:
+        """Note that the frames before this number are analysed, for a source that waits for the analysis."""
+
+    def stop(self) -> None:
+        """End the feed."""
+
+    def close(self) -> None:
+        """Free what the feed has."""
+
+
+class Idle(Feed):
     """Base of feeds that end when no frame arrives for a while, or when stopped."""
 
     def __init__(self, idle: float | None) -> None:
@@ -43,6 +63,10 @@ class Idle:
         """Start the idle time."""
         self._last_change = time.monotonic()
 
+    def stop(self) -> None:
+        """End the feed."""
+        self._stopped = "it was told to end"
+
     def over(self, frames: int) -> str:
         """Return why the feed is over, given the current number of frames; "" if it is not."""
         if frames != self._frames:
@@ -50,16 +74,6 @@ class Idle:
         if self._idle is not None and time.monotonic() > self._last_change + self._idle:
             return self._stopped or "no frame came any more"
         return self._stopped
-
-    def stop(self) -> None:
-        """End the feed."""
-        self._stopped = "it was told to end"
-
-    def analysed(self, frames: int) -> None:
-        """Do nothing: the source does not wait for the analysis."""
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to free."""
 
 
 class DatasetFeed(Idle):

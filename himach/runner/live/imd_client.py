@@ -1,4 +1,4 @@
-"""Reception of an engine's frames into this node's store: `ImdClient` starts the receiving program."""
+"""Engines that a live run follows: `EngineFeed` starts a receiving program for each, an `ImdClient`, and polls them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,45 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from importlib.util import find_spec
 from typing import Any
 
-from himach.errors import TrajectoryError, UsageError
-from himach.io.datasets.member import Member
+from himach.errors import HimachError, TrajectoryError, UsageError
+from himach.io.datasets.member import Member, read_members
 from himach.io.datasets.request import FramesRequest
 from himach.io.push.address import EngineAddress
 from himach.io.store.sizes import parse_size
 from himach.output.names import lasting_name
-from himach.runner.live.frame_sources import FramesSoFar
+from himach.runner.live.frame_sources import Feed, FramesSoFar
 from himach.runner.options import LiveOptions
 
 BUFFER = 2 * 10**9  # bytes of unanalysed frames above which an engine is paused
 #: Time limit for the program to store its frames and end.
 END_SECONDS = 20.0
+
+
+def find_engines(request: FramesRequest) -> dict[str, tuple[EngineAddress, FramesRequest | Member]]:
+    """Return the engines of the members of an ensemble by name; of a run without an ensemble by the name "".
+
+    Raises
+    ------
+    UsageError
+        If an engine lacks a topology, or stands beside other trajectories.
+    """
+    sources: dict[str, FramesRequest | Member] = {"": request}
+    if request.ensemble is not None:
+        sources = {member.name: member for member in read_members(request.ensemble, request.topology)}
+    engines = {}
+    for name, source in sources.items():
+        engine = next(filter(None, map(EngineAddress.parse, source.trajectories)), None)
+        if engine is None:
+            continue
+        engines[name] = engine, source
+        label, topology = (f"member {name}: ", "") if name else ("", " (--topology)")
+        if len(source.trajectories) > 1:
+            raise UsageError(f"{label}{engine} is followed by no other trajectory, and follows none")
+        if source.topology is None:
+            raise UsageError(f"{label}{engine} tells positions alone: name a topology file, too{topology}")
+    return engines
 
 
 @dataclass(frozen=True)
@@ -38,35 +62,9 @@ class ReceiverOptions(LiveOptions):
     dataset: str = ""
     buffer: int = 0
 
-    @classmethod
-    def for_engine(
-        cls,
-        engine: EngineAddress,
-        request: FramesRequest,
-        live: LiveOptions,
-        member: Member | None = None,
-        engines: int = 1,
-    ) -> ReceiverOptions:
-        """Return the options for an engine; several `engines`, of members, share a buffer."""
-        dataset = live.dataset or f"live-{engine.host}-{engine.port}-{time.strftime('%Y%m%d-%H%M%S')}"
-        size = parse_size(live.buffer) if isinstance(live.buffer, str) else live.buffer
-        topology = request.topology if member is None else member.topology
-        fields = {
-            **vars(live),
-            "dataset": dataset if member is None else f"{dataset}-{lasting_name(member.name)}",
-            "buffer": (size or BUFFER) // engines,
-        }
-        return cls(**fields, engine=str(engine), topology=str(topology), keywords=request.keywords, cache=request.cache)
-
-
-def need_imdclient() -> None:
-    """Raise UsageError if imdclient is not installed."""
-    if find_spec("imdclient") is None:
-        raise UsageError("frames of a running engine need imdclient: pip install 'himach[live]'")
-
 
 class ImdClient:
-    """A program that receives an engine's frames."""
+    """A program that receives an engine's frames into this node's store."""
 
     def __init__(self, options: ReceiverOptions) -> None:
         self._so_far = FramesSoFar()
@@ -85,7 +83,7 @@ class ImdClient:
 
     def start(self) -> None:
         """Connect the program to the engine, which waits until then."""
-        self._send(json.dumps(asdict(self._options)))
+        self.send(json.dumps(asdict(self._options)))
 
     def poll(self) -> FramesSoFar:
         """Return the state of the frames so far; raise the error that came before the first of them."""
@@ -96,15 +94,8 @@ class ImdClient:
             raise TrajectoryError(so_far.over)
         return so_far
 
-    def analysed(self, frames: int) -> None:
-        """Tell the program how many frames are analysed."""
-        self._send(f"analysed {frames}")
-
-    def stop(self) -> None:
-        """Make the program leave the engine and store its frames; then `over` is set."""
-        self._send("stop")
-
-    def _send(self, line: str) -> None:
+    def send(self, line: str) -> None:
+        """Send a command: ``analysed N`` of N frames, or ``stop`` to leave the engine and store its frames."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError, ValueError):  # it has ended, as its last report says
             self._process.stdin.write(line + "\n")
@@ -131,3 +122,70 @@ class ImdClient:
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
         self._reader.join()
+
+
+class EngineFeed(Feed):
+    """The engine of a run, or those among the members of its ensemble."""
+
+    def __init__(self, request: FramesRequest, live: LiveOptions) -> None:
+        engines = find_engines(request)
+        size = parse_size(live.buffer) if isinstance(live.buffer, str) else live.buffer
+        self._clients: dict[str, ImdClient] = {}
+        self._errors: dict[str, HimachError] = {}
+        self._counts: Mapping[str, int] = {}  # frames at the last poll
+        for name, (engine, source) in engines.items():
+            dataset = live.dataset or f"live-{engine.host}-{engine.port}-{time.strftime('%Y%m%d-%H%M%S')}"
+            fields = {
+                **vars(live),
+                "dataset": f"{dataset}-{lasting_name(name)}" if name else dataset,
+                "buffer": (size or BUFFER) // len(engines),
+                "engine": str(engine),
+                "topology": str(source.topology),
+            }
+            options = ReceiverOptions(**fields, keywords=request.keywords, cache=request.cache)
+            self._clients[name] = ImdClient(options)
+
+    def start(self) -> None:
+        """Connect all programs to their engines."""
+        for client in self._clients.values():
+            client.start()
+
+    def poll(self) -> FramesSoFar:
+        """Return the state of the frames in total and by member; raise an error if all engines failed."""
+        states = {name: self._poll(name) for name in self._clients}
+        if len(self._errors) == len(self._clients):
+            raise next(iter(self._errors.values()))
+        self._counts = {name: state.frames for name, state in states.items()}
+        if "" in states:
+            return states[""]
+        reasons = [state.over for state in states.values()]
+        return FramesSoFar(
+            sum(self._counts.values()),
+            any(state.late for state in states.values()),
+            "; ".join(dict.fromkeys(reasons)) if all(reasons) else "",
+            details={"members": {name: state.details for name, state in states.items()}},
+            members=self._counts,
+        )
+
+    def _poll(self, name: str) -> FramesSoFar:
+        """Poll one client; an error concerns only its member."""
+        try:
+            return self._clients[name].poll()
+        except HimachError as error:
+            self._errors[name] = error
+            return FramesSoFar(over=str(error), details={"error": str(error)})
+
+    def analysed(self, frames: int) -> None:
+        """Tell each program that its frames before `frames`, of members those of the last poll, are analysed."""
+        for name, client in self._clients.items():
+            client.send(f"analysed {self._counts.get(name, 0) if name else frames}")
+
+    def stop(self) -> None:
+        """Make the programs leave the engines and store their frames; then `over` is set."""
+        for client in self._clients.values():
+            client.send("stop")
+
+    def close(self) -> None:
+        """End the programs; received frames are kept."""
+        for client in self._clients.values():
+            client.close()

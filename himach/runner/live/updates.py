@@ -9,17 +9,17 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from himach.errors import HimachError, TrajectoryError, UsageError
-from himach.io.datasets.member import truncate
+from himach.io.datasets.member import Member, read_members, truncate
 from himach.io.datasets.request import FramesRequest
-from himach.io.push.address import EngineAddress
 from himach.io.trajectories.urls.names import refuse_urls
 from himach.output.record import Record
 from himach.planning.half_width import HalfWidth
@@ -27,15 +27,13 @@ from himach.ranks.collective import on_first_rank, run_collectively
 from himach.ranks.communicator import World
 from himach.ranks.launch.preload import preload
 from himach.ranks.quiet import say
-from himach.runner.live.ensemble_feed import EnsembleFeed, check_ensemble, engine_among, members_so_far
-from himach.runner.live.frame_sources import DatasetFeed, FileFeed, FramesSoFar
-from himach.runner.live.imd_client import ImdClient, ReceiverOptions, need_imdclient
+from himach.runner.live.frame_sources import DatasetFeed, Feed, FileFeed, FramesSoFar
+from himach.runner.live.imd_client import EngineFeed, find_engines
 from himach.runner.live.scratch_pairs import pairs_between
 from himach.runner.options import LiveOptions, RunOptions
 from himach.staging.assembly.assemble import SliceAssembler
 
 T = TypeVar("T")
-LiveSource: TypeAlias = DatasetFeed | EnsembleFeed | FileFeed | ImdClient
 
 POLL_SECONDS = 0.05  # seconds between polls of the feed
 NICENESS = 10  # added to the niceness of ranks that live runs start
@@ -61,30 +59,20 @@ class Update:
 
 def check_live(request: FramesRequest, live: LiveOptions) -> None:
     """Raise UsageError if the request or its options are invalid."""
-    if request.ensemble is not None:
-        check_ensemble(request, live)
+    engines = find_engines(request)
+    if request.ensemble is not None and not engines:
+        raise UsageError(
+            "members of an ensemble are followed where they are running engines, imd://HOST:PORT; follow each file by "
+            "a run of its own, and run the ensemble over what they leave"
+        )
     refuse_urls(request.trajectories, "such files are not followed while they grow; run again when it is whole")
-    engine = "these engines" if request.ensemble is not None else _engine(request)
-    if engine is None:
-        for name in ("dataset", "buffer", "stride_when_late"):
-            if getattr(live, name) is not None:
-                raise UsageError(f"{name} is for the frames of a running engine, imd://HOST:PORT")
-    else:
-        if len(request.trajectories) > 1:
-            raise UsageError(f"{engine} is followed by no other trajectory, and follows none")
-        if request.topology is None and request.ensemble is None:
-            raise UsageError(f"{engine} tells positions alone: name a topology file, too (--topology)")
-        if request.cache == "off":
-            raise UsageError("a live run keeps its frames in this node's store: cache 'off' makes no sense here")
-        need_imdclient()
-    _check_numbers(request, live)
-    if live.until is not None:
-        _check_until(request, live)
-    if live.idle is not None and live.idle <= 0:
-        raise UsageError(f"idle is {live.idle}; it is a number of seconds above 0")
-
-
-def _check_numbers(request: FramesRequest, live: LiveOptions) -> None:
+    for name in () if engines else ("dataset", "buffer", "stride_when_late"):
+        if getattr(live, name) is not None:
+            raise UsageError(f"{name} is for the frames of a running engine, imd://HOST:PORT")
+    if engines and request.cache == "off":
+        raise UsageError("a live run keeps its frames in this node's store: cache 'off' makes no sense here")
+    if engines and find_spec("imdclient") is None:
+        raise UsageError("frames of a running engine need imdclient: pip install 'himach[live]'")
     for name in ("start", "stop", "step"):
         if isinstance(getattr(request, name), str):
             raise UsageError(f"{name} is a time: frames that still come are chosen by their numbers")
@@ -92,39 +80,32 @@ def _check_numbers(request: FramesRequest, live: LiveOptions) -> None:
         number = getattr(live, name)
         if number is not None and number < 1:
             raise UsageError(f"{name} is {number}; it is a number of frames from 1 on")
+    if live.until is not None:
+        _check_until(HalfWidth.parse(live.until), request, live)
+    if live.idle is not None and live.idle <= 0:
+        raise UsageError(f"idle is {live.idle}; it is a number of seconds above 0")
 
 
-def _check_until(request: FramesRequest, live: LiveOptions) -> None:
-    until = HalfWidth.parse(live.until or "")
+def _check_until(until: HalfWidth, request: FramesRequest, live: LiveOptions) -> None:
+    if request.ensemble is not None:
+        raise UsageError("until is about the intervals of one simulation: leave it out for an ensemble")
     if live.every is None:
         raise UsageError(f"until {until} is looked at when there is an outcome: say every how many frames (every)")
     if isinstance(request, RunOptions) and request.confidence == "off":
         raise UsageError(f"until {until} is about intervals, and confidence is 'off'")
 
 
-def _engine(request: FramesRequest) -> EngineAddress | None:
-    """Return the request's engine; None for other sources and for ensembles."""
-    return None if request.ensemble is not None else engine_among(request.trajectories)
-
-
-def _feed(world: World, request: FramesRequest, live: LiveOptions) -> LiveSource | None:
-    """Return the feed that this rank polls; None if another rank polls it."""
-    engine = _engine(request)
-    first = world.comm.rank == 0
-    if request.ensemble is not None:
-        return EnsembleFeed(request, live) if first else None
-    if engine is not None:
-        return ImdClient(ReceiverOptions.for_engine(engine, request, live)) if first else None
-    if len(request.trajectories) > 1 or request.trajectories[0].expanduser().exists():
-        return FileFeed(request.trajectories, request.topology, request.keywords, live.idle) if first else None
-    return DatasetFeed(request.trajectories[0], request.cache, live.idle) if world.leaders is not None else None
-
-
-def _slices(world: World, request: FramesRequest, feed: LiveSource | None) -> SliceAssembler | None:
-    """Return the assembler of slices that arrive for a dataset; None for other sources (collective)."""
-    if not world.comm.bcast(isinstance(feed, DatasetFeed)):
-        return None
-    return SliceAssembler(world, request.cache, request.trajectories[0])
+def _make_feed(world: World, request: FramesRequest, live: LiveOptions) -> Feed:
+    """Return the feed that this rank polls: of a dataset each node's first rank, of the rest the first rank."""
+    make: Callable[[], Feed]
+    polls = world.comm.rank == 0
+    if request.engines:
+        make = partial(EngineFeed, request, live)
+    elif len(request.trajectories) > 1 or request.trajectories[0].expanduser().exists():
+        make = partial(FileFeed, request.trajectories, request.topology, request.keywords, live.idle)
+    else:
+        make, polls = partial(DatasetFeed, request.trajectories[0], request.cache, live.idle), world.leaders is not None
+    return make() if polls else Feed()
 
 
 def go_live(
@@ -141,49 +122,55 @@ def go_live(
     between: AbstractContextManager[Path | None] = nullcontext()
     if isinstance(request, RunOptions):
         between = pairs_between(world, request.pairs, request.out, request.quiet)
-    with _interruptible(request.quiet) as interrupted, _feeding(world, request, live) as feed, between as pairs:
+    with (
+        _interruptible(request.quiet) as interrupted,
+        closing(run_collectively(world.comm, partial(_make_feed, world, request, live))) as feed,
+        between as pairs,
+    ):
         preload()
         ready()
-        if feed is not None:
-            feed.start()
+        feed.start()
         watcher = _Watcher(world, request, live, feed, interrupted)
         done = count = 0
         while True:
-            so_far = watcher.wait(done)
-            stop = watcher.target(so_far, done)
-            last = bool(so_far.over)
+            so_far, stop = watcher.wait(done)
             count += 1
-            with _reporting_kept_frames(world, so_far):
-                details = {**so_far.details, "updates": count, **watcher.details}
-                frames = _frames_so_far(request, so_far, stop)
-                outcome, record = run(Update(frames, pairs, details, last, stop > done))
-            if last:
+            details = {**so_far.details, "updates": count, **watcher.details}
+            frames = _frames_so_far(request, so_far, stop)
+            try:
+                outcome, record = run(Update(frames, pairs, details, bool(so_far.over), stop > done))
+            except HimachError:
+                if (names := _datasets(so_far)) and world.comm.rank == 0:
+                    say(f"himach: the frames that came are kept as {names}", sys.stderr)
+                raise
+            if so_far.over:
                 if not request.quiet and world.comm.rank == 0:
                     _say_end(so_far)
                 return outcome
             done = stop
             watcher.check_width(record)
-            if feed is not None:
-                feed.analysed(done)
+            feed.analysed(done)
 
 
 def _frames_so_far(request: FramesRequest, so_far: FramesSoFar, stop: int) -> dict[str, Any]:
-    """Return the request fields that select the frames before `stop`, or the members of an ensemble so far."""
-    members = members_so_far(request, so_far)
-    if members is not None:
-        return {"ensemble": members}
-    dataset = so_far.details.get("dataset")
-    return {"trajectories": request.trajectories if dataset is None else [Path(dataset)], "stop": stop}
+    """Return the request fields that select the frames before `stop`.
 
-
-@contextmanager
-def _reporting_kept_frames(world: World, so_far: FramesSoFar) -> Iterator[None]:
-    try:
-        yield
-    except HimachError:
-        if (names := _datasets(so_far)) and world.comm.rank == 0:
-            say(f"himach: the frames that came are kept as {names}", sys.stderr)
-        raise
+    Of an ensemble they name its members with their frames so far, without engines that have none yet.
+    """
+    if so_far.members is None or request.ensemble is None:
+        dataset = so_far.details.get("dataset")
+        return {"trajectories": request.trajectories if dataset is None else [Path(dataset)], "stop": stop}
+    members: list[Member] = []
+    for member in read_members(request.ensemble, request.topology):
+        count = so_far.members.get(member.name)
+        if count is None:  # no engine
+            members.append(member)
+        elif count or so_far.over:
+            end = request.stop if member.stop is None else member.stop
+            end = count if end is None or end < 0 else min(count, end)
+            dataset = Path(so_far.details["members"][member.name]["dataset"]) if count else member.trajectory
+            members.append(replace(member, trajectory=dataset, stop=end))
+    return {"ensemble": members}
 
 
 def _datasets(so_far: FramesSoFar) -> str:
@@ -209,12 +196,7 @@ class _Watcher:
     """Polls the feed, on all ranks together."""
 
     def __init__(
-        self,
-        world: World,
-        request: FramesRequest,
-        live: LiveOptions,
-        feed: LiveSource | None,
-        interrupted: threading.Event,
+        self, world: World, request: FramesRequest, live: LiveOptions, feed: Feed, interrupted: threading.Event
     ) -> None:
         self.details: dict[str, Any] = {}  # about `until`, for the record
         self._comm = world.comm
@@ -222,32 +204,35 @@ class _Watcher:
         self._every = live.every
         self._until = None if live.until is None else HalfWidth.parse(live.until)
         self._narrow = 0  # consecutive outcomes with narrow intervals
-        self._slices = _slices(world, request, feed)
         self._feed = feed
         self._interrupted = interrupted
         self._stopped = False
+        self._slices: SliceAssembler | None = None
+        if world.comm.bcast(isinstance(feed, DatasetFeed)):
+            self._slices = SliceAssembler(world, request.cache, request.trajectories[0])
 
-    def wait(self, done: int) -> FramesSoFar:
-        """Wait until an update is due; return the same on all ranks."""
+    def wait(self, done: int) -> tuple[FramesSoFar, int]:
+        """Wait until an update is due; return the frames so far and where those to analyse end, on all ranks."""
         while True:
             so_far = self._poll()
+            stop = self._target(so_far, done)
             if so_far.over:
-                on_first_rank(self._comm, partial(self._check_some, so_far, done))
-                return so_far
-            target = self.target(so_far, done)
-            least = min((so_far.members or {"": so_far.frames}).values())
-            reached = self._request.stop is not None and 0 <= self._request.stop <= least
-            reached = reached or self._narrow >= NARROW_OUTCOMES
-            if (reached or self._comm.allreduce(self._interrupted.is_set())) and not self._stopped:
+                on_first_rank(self._comm, partial(self._check_some, so_far, stop))
+                return so_far, stop
+            if not self._stopped and self._is_enough(so_far):
                 self._stopped = True
-                if self._feed is not None:
-                    self._feed.stop()
-            elif target > done and not self._stopped:
-                if self._chosen(target):
-                    return so_far
-                if self._feed is not None:  # no frame before `target` is selected
-                    self._feed.analysed(target)
+                self._feed.stop()
+            if stop > done and not self._stopped:
+                if self._chosen(stop):
+                    return so_far, stop
+                self._feed.analysed(stop)  # no frame before it is selected
             time.sleep(POLL_SECONDS)
+
+    def _is_enough(self, so_far: FramesSoFar) -> bool:
+        """Return whether no more frames are needed: all have come, intervals are narrow, or the user says so."""
+        least = min((so_far.members or {"": so_far.frames}).values())
+        reached = self._request.stop is not None and 0 <= self._request.stop <= least
+        return reached or self._narrow >= NARROW_OUTCOMES or self._comm.allreduce(self._interrupted.is_set()) > 0
 
     def check_width(self, record: Record | None) -> None:
         """Measure the intervals of an outcome by its record, which the first rank has."""
@@ -268,7 +253,7 @@ class _Watcher:
                 sys.stderr,
             )
 
-    def target(self, so_far: FramesSoFar, done: int) -> int:
+    def _target(self, so_far: FramesSoFar, done: int) -> int:
         """Return the exclusive end of the next run's frames."""
         frames, every, stop = so_far.frames, self._every, self._request.stop
         if so_far.members is not None:
@@ -281,8 +266,8 @@ class _Watcher:
         whole = 0 if every is None else frames // every * every
         return frames if so_far.late and whole <= done else whole
 
-    def _check_some(self, so_far: FramesSoFar, done: int) -> None:
-        if not self._chosen(self.target(so_far, done)):
+    def _check_some(self, so_far: FramesSoFar, stop: int) -> None:
+        if not self._chosen(stop):
             raise TrajectoryError(f"there is no frame to analyse: {so_far.over}")
 
     def _chosen(self, stop: int) -> int:
@@ -292,11 +277,10 @@ class _Watcher:
         return len(range(*slice(self._request.start, stop, self._request.step).indices(stop)))
 
     def _poll(self) -> FramesSoFar:
-        feed = self._feed
         if self._slices is not None:
             self._slices.poll()
-        own = run_collectively(self._comm, lambda: FramesSoFar() if feed is None else feed.poll())
-        states = [state for state in self._comm.allgather(own if feed is not None else None) if state is not None]
+        own = run_collectively(self._comm, self._feed.poll)
+        states = [state for state in self._comm.allgather(own) if state is not None]
         if all(state.missing for state in states):
 
             def refuse() -> None:
@@ -318,16 +302,6 @@ def _combine(states: Sequence[FramesSoFar]) -> FramesSoFar:
     over = next((state.over for state in states if state.over), "") if all(state.over for state in states) else ""
     late = any(state.late for state in states)
     return FramesSoFar(frames, late, over, details=states[0].details, members=states[0].members)
-
-
-@contextmanager
-def _feeding(world: World, request: FramesRequest, live: LiveOptions) -> Iterator[LiveSource | None]:
-    feed = run_collectively(world.comm, lambda: _feed(world, request, live))
-    try:
-        yield feed
-    finally:
-        if feed is not None:
-            feed.close()
 
 
 @contextmanager

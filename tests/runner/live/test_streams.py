@@ -14,7 +14,7 @@ from support.ranks import mpiexec
 import himach as package
 from himach.errors import TrajectoryError, UsageError
 from himach.io.store.quota import open_store
-from himach.runner.live import imd_client
+from himach.runner.live import updates
 
 
 def kept(name):
@@ -120,7 +120,7 @@ def test_what_is_refused(tmp_path, monkeypatch):
             package.follow(Emit(), **(asked | more))
     with pytest.raises(TrajectoryError, match="nobody listens there"):
         package.follow(Emit(), **asked, idle=0.5)
-    monkeypatch.setattr(imd_client, "find_spec", lambda name: None)
+    monkeypatch.setattr(updates, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"himach\[live\]"):
         package.follow(Emit(), **asked)
 
