@@ -6,9 +6,9 @@ import math
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ from himach.runner.methods_text import with_intervals
 from himach.runner.options import Job
 from himach.runner.place import estimate_outcomes, finish_all, outcome_place, units
 from himach.runner.rank_run import EnsembleContext, RankOutcome, RankRun, closing_collectively, one_thread
-from himach.runner.run_record import dataset_record, request_record, system_record
+from himach.runner.run_record import dataset_record, request_record, system_record, times_record
 
 if TYPE_CHECKING:
     from himach.checkpoint.checkpoint_writer import CheckpointWriter
@@ -66,8 +66,8 @@ def _analyse(run: RankRun) -> RankOutcome:
             nullcontext() if run.paths is None else closing_collectively(comm, run.paths),
             ranks_apart(comm),
         ):
-            passed, read = _map_and_reduce(run)
-        read = {place: count + jumps.get(place, 0) for place, count in read.items()}
+            passed, source = _map_and_reduce(run)
+        read = _read_counts(source) + jumps
         _warn_of_nothing(run, passed)
         with ranks_apart(comm):
             return _conclude(run, passed, read, request, seconds)
@@ -75,20 +75,17 @@ def _analyse(run: RankRun) -> RankOutcome:
 
 def _request_fields(run: RankRun) -> dict[str, Any]:
     """Return the record's fields about the request (collective)."""
-    world, opened, common = run.world, run.opened, run.common
+    world, job, opened = run.world, run.job, run.opened
     system = on_first_rank(world.comm, partial(system_record, opened), share=True)
-    if common is not None and common.requested:
-        return {**common.requested, "dataset": dataset_record(opened), "system": system}
-    request = on_first_rank(world.comm, partial(request_record, run.job, opened, world.library()), share=True)
-    if common is not None:
-        common.requested = request
-    return {**request, "system": system}
+    make = partial(request_record, job, opened, world.library())
+    run.common.request = run.common.request or on_first_rank(world.comm, make, share=True)
+    return {**run.common.request, "dataset": dataset_record(opened), "system": system}
 
 
-def _count_jumps(run: RankRun) -> Mapping[str, int]:
+def _count_jumps(run: RankRun) -> Counter[str]:
     """Count jumps of atoms up to the last frame to map, caching what is read; return read counts (collective)."""
     if run.paths is None:
-        return {}
+        return Counter()
     run.atoms = run.paths.follow(run.atoms)
     n_steps = len(run.opened.frames)
     if run.checkpoint is not None and run.checkpoint.plan.remaining is not None:
@@ -104,11 +101,11 @@ def _count_jumps(run: RankRun) -> Mapping[str, int]:
     return _read_counts(source)
 
 
-def _read_counts(source: Source) -> Mapping[str, int]:
-    return {"cache": source.bytes_cache, "origin": source.bytes_origin, "damaged": source.damaged}
+def _read_counts(source: Source) -> Counter[str]:
+    return Counter(cache=source.bytes_cache, origin=source.bytes_origin, damaged=source.damaged)
 
 
-def _map_and_reduce(run: RankRun) -> tuple[Passed, Mapping[str, int]]:
+def _map_and_reduce(run: RankRun) -> tuple[Passed, Source]:
     comm, job, source = run.world.comm, run.job, run.source()
     memory = run.pass_memory()
     memory.warn = partial(warnings.warn, stacklevel=2)
@@ -136,7 +133,7 @@ def _map_and_reduce(run: RankRun) -> tuple[Passed, Mapping[str, int]]:
                 writer.close(succeeded)
     _close_frames(run, writer, written)
     warn_once(comm, [source.lost] if source.lost else [])
-    return passed, _read_counts(source)
+    return passed, source
 
 
 def _work(run: RankRun, source: Source, display: Progress, meeting: Meeting) -> RankFrames:
@@ -163,7 +160,7 @@ def _work(run: RankRun, source: Source, display: Progress, meeting: Meeting) -> 
         progress=meeting.watched(display),
         wait=wait,
         universes=[view.universe for view in run.views],
-        guarded=run.common is None or run.common.guarded,
+        guarded=run.common.guarded,
     )
 
 
@@ -177,14 +174,10 @@ def _close_frames(run: RankRun, writer: CheckpointWriter | None, written: WriteR
         with suppress(StoreError):  # the next run can drop them
             for numbers in run.share.surplus():
                 cached.drop(numbers)
-    reasons = []
     skipped = world.comm.allreduce(written.skipped)
-    if written.skipped:
-        why = (
-            written.reason or "it would have held up the analysis; later runs keep them, or `himach stage` all at once"
-        )
-        reasons.append(f"{skipped} frames were not kept in the cache: {why} (node {world.name})")
-    warn_once(world.comm, reasons)
+    why = written.reason or "it would have held up the analysis; later runs keep them, or `himach stage` all at once"
+    reason = f"{skipped} frames were not kept in the cache: {why} (node {world.name})"
+    warn_once(world.comm, [reason] if written.skipped else [])
 
 
 def _warn_of_nothing(run: RankRun, passed: Passed) -> None:
@@ -202,7 +195,7 @@ def _conclude(
     """Make the outcomes, their uncertainties and the record, and write them all (collective)."""
     world, job, place, reduced = run.world, run.job, run.place, time.time()
     assert place is not None
-    comm, labels = world.comm, place.labels
+    comm, labels, planning = world.comm, place.labels, {}
     spread = place.path is not None and job.member is None
     tables = gather_tables(world, labels, passed.rows, spread, run.memory)
     outcomes = lead(comm, lambda: finish_all(run.last_stages, passed.results or [], tables))
@@ -210,11 +203,16 @@ def _conclude(
     seconds = largest(comm, {**seconds, "total": time.time() - run.started})
     columns = on_first_rank(comm, lambda: units(labels, outcomes)) or {}
     estimates = lead(comm, lambda: estimate_outcomes(labels, outcomes, job)) or {}
+    if job.member is None:
+        opening = {**earlier, "opening": run.opened.at - run.started}
+        planning["planning"] = observation(world, passed, run.share, read, opening)
+    else:  # the ensemble's record has the times of all members
+        run.common.times.add(passed.own, read, run.opened.at - run.opening)
     record = {
         **request,
         "analyses": with_intervals(request["analyses"], labels, estimates),
         "units": columns,
-        **_planning(run, passed, read, earlier),
+        **planning,
         **({} if job.confidence == "off" else {"uncertainty": estimates}),
         **({} if job.live is None else {"live": dict(job.live)}),
         **_statistics(run, passed, read, seconds),
@@ -227,17 +225,6 @@ def _conclude(
     return RankOutcome(outcomes, record, run.last_stages)
 
 
-def _planning(
-    run: RankRun, passed: Passed, read: Mapping[str, int], earlier: Mapping[str, float]
-) -> Mapping[str, Record]:
-    """Return the record's field for `himach plan`; for an ensemble's member, add its times to those of the ensemble."""
-    if run.common is not None:
-        run.common.times.add(passed.own, read, run.opened.at - run.opening)
-        return {}
-    opening = {**earlier, "opening": run.opened.at - run.started}
-    return {"planning": observation(run.world, passed, run.share, read, opening)}
-
-
 def _statistics(run: RankRun, passed: Passed, read: Mapping[str, int], seconds: Mapping[str, float]) -> Record:
     """Return the record's fields about what the run did (collective)."""
     world, share, kept = run.world, run.share, run.checkpoint
@@ -245,16 +232,13 @@ def _statistics(run: RankRun, passed: Passed, read: Mapping[str, int], seconds: 
     cache, origin, damaged = read_by_all.tolist()
     warned = [] if run.place is None else run.place.warned  # the record shares this list: later warnings get in
     warned += [text for text in world.comm.allreduce(list(warned), _texts) if text not in warned]
-    frames = sum(share.counts.values()) + (0 if kept is None else kept.plan.reused)
+    reused, reason = (0, "") if kept is None else (kept.plan.reused, kept.reason)
+    frames = sum(share.counts.values()) + reused
     missing = len(run.job.select(run.opened.origin.n_frames, run.opened.origin.times)) - frames
-    start, end = (
-        datetime.fromtimestamp(second).astimezone().isoformat(timespec="milliseconds")
-        for second in (run.started, time.time())
-    )
     return Record(
         frames=frames,
         faulty=Record(damaged=damaged, missing=missing),
-        reused=Record(frames=0, reason="") if kept is None else Record(frames=kept.plan.reused, reason=kept.reason),
+        reused=Record(frames=reused, reason=reason),
         ranks=world.comm.size,
         nodes=len(world.nodes),
         assignment=share.counts,
@@ -263,8 +247,7 @@ def _statistics(run: RankRun, passed: Passed, read: Mapping[str, int], seconds: 
         pairs=passed.pairs,
         errors=[],
         warnings=warned,
-        date=start[:10],
-        times=Record(start=start, end=end),
+        **times_record(run.started),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -60,8 +60,8 @@ class RankOutcome:
 class EnsembleContext:
     """State that the runs of an ensemble's members share, so that a rank determines it once."""
 
-    store: tuple[Store | ServedStore | None, int] = (None, 0)  # the cache and its quota in bytes
-    requested: dict[str, Any] = field(default_factory=dict)  # request fields of the first member's record
+    store: tuple[Store | ServedStore | None, int] | None = None  # the cache and its quota in bytes
+    request: dict[str, Any] = field(default_factory=dict)  # request fields of the first member's record
     guarded: bool = True  # whether to check what map() changes
     times: MemberTimes = field(default_factory=MemberTimes)
 
@@ -75,38 +75,31 @@ class RankRun:
     opened: OpenFrames
     chains: list[list[Analysis]]  # each analysis with its later stages
     opening: float  # time at which opening the frames began
+    common: EnsembleContext
     place: OutcomePlace | None = None  # where the outcome goes; None in a dry run
     started: float = 0.0  # when the user started the run
-    common: EnsembleContext | None = None  # shared by an ensemble's members; None outside an ensemble
     files: OpenedFiles | None = None  # records the files that analyses open; None if no pairs are kept
     paths: Paths | None = None  # follows atoms, if NoJump is requested
     views: list[View] = field(default_factory=list)  # bind frames to each analysis
     atoms: Atoms | None = None  # atoms that any analysis needs, ascending; None for all
     checkpoint: CheckpointRun | None = None  # pairs of earlier runs and of this one
-    _share: Share | None = None
+    share: Share = field(init=False)  # frames that the ranks of this node read; set by `assign`
 
     @classmethod
     def open(cls, world: World, job: Job, common: EnsembleContext | None = None, **state: Any) -> RankRun:
         """Open the frames of a job after assembling pushed slices (collective)."""
         chains = [stages(analysis) for analysis in job.analyses]
-        opening = time.time()
-        store = None if common is None else common.store
+        opening, common = time.time(), common or EnsembleContext()
+        store = common.store
         if job.universe_input is None or job.universe_input.frames is None:  # else frames are in memory
             store = store or open_store(world.comm, job.cache)
             warn_once(world.comm, assemble_for_run(world, store[0], job))
-        opened = open_frames(world, job, store)
-        return cls(world, job, opened, chains, opening, common=common, **state)
+        return cls(world, job, open_frames(world, job, store), chains, opening, common, **state)
 
     @property
     def last_stages(self) -> list[Analysis]:
         """Last stage of each analysis, which makes its outcome."""
         return [chain[-1] for chain in self.chains]
-
-    @property
-    def share(self) -> Share:
-        """Frames that the ranks of this node read; set by `assign`."""
-        assert self._share is not None
-        return self._share
 
     @property
     def memory(self) -> int:
@@ -129,7 +122,8 @@ class RankRun:
     def set_up(self) -> None:
         """Give every analysis its own Universe and call setup() (collective)."""
         comm = self.world.comm
-        self.paths = run_collectively(comm, self._open_paths)
+        if self.job.transform_options.nojump:
+            self.paths = run_collectively(comm, partial(Paths, self.job, self.opened))
         if comm.bcast(self.job.keeps):
             from himach.checkpoint.sources import OpenedFiles
 
@@ -138,13 +132,6 @@ class RankRun:
             self.files.digests.update(self.job.loaded)
         self.views = run_collectively(comm, lambda: [self._set_up(i) for i in range(len(self.chains))])
         self.atoms = needed_atoms(self.views)
-
-    def _open_paths(self) -> Paths | None:
-        if not self.job.transform_options.nojump:
-            return None
-        from himach.io.datasets.frame_steps import Paths
-
-        return Paths(self.job, self.opened)
 
     def _set_up(self, i: int) -> View:
         """Set up the i-th analysis and its later stages; return the view that binds frames to it."""
@@ -188,8 +175,8 @@ class RankRun:
         cached = None if world.leaders is None else open_readable(opened.cached, self.atoms, opened.origin.n_atoms)
         frames = opened.frames if kept is None or kept.plan.remaining is None else kept.plan.remaining
         origin, whole = opened.origin.present, not opened.pushed
-        self._share = run_collectively(world.comm, lambda: assign(world, cached, frames, origin=origin, whole=whole))
-        return self._share
+        self.share = run_collectively(world.comm, lambda: assign(world, cached, frames, origin=origin, whole=whole))
+        return self.share
 
 
 def stages(analysis: Analysis) -> list[Analysis]:
@@ -232,12 +219,8 @@ def one_thread() -> AbstractContextManager[object]:
     return limits
 
 
-class _Closed(Protocol):
-    def close(self) -> None: ...
-
-
 @contextmanager
-def closing_collectively(comm: Communicator, shared: _Closed) -> Iterator[None]:
+def closing_collectively(comm: Communicator, shared: Any) -> Iterator[None]:
     """Free what a node's ranks share, even if all fail: the process may run again and would have less memory."""
     try:
         yield

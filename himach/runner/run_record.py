@@ -12,11 +12,13 @@ import json
 import os
 import platform
 import sys
+import time
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import resolve_name
@@ -32,6 +34,7 @@ from himach.output.formats import to_json
 from himach.output.record import Record, analysis_record
 from himach.runner.methods_text import describe_methods
 from himach.runner.options import Job
+from himach.runner.rank_run import stages
 from himach.runner.scripts import declared_stages, stage_class
 from himach.selection import chosen, frames_text
 from himach.state_hash import topology_digest
@@ -93,6 +96,13 @@ def system_record(opened: OpenFrames) -> Record:
         time_ps=[float(first.time), last],
         dt_ps=opened.dt,
     )
+
+
+def times_record(started: float) -> Record:
+    """Return the record's fields about when a run began, and ended now."""
+    seconds = (started, time.time())
+    start, end = (datetime.fromtimestamp(at).astimezone().isoformat(timespec="milliseconds") for at in seconds)
+    return {"date": start[:10], "times": {"start": start, "end": end}}
 
 
 def residue_kinds(topology: Topology) -> dict[str, int]:
@@ -170,7 +180,7 @@ def _request(job: Job, opened: OpenFrames, mpi: str | None) -> dict[str, Any]:
 
 def _analysis_record(analysis: Analysis, universe: UniverseInput | None) -> Record:
     source = find_source(analysis)
-    entry = Record(**analysis_record(analysis), **describe_methods(list(_stages(analysis))))
+    entry = Record(**analysis_record(analysis), **describe_methods(stages(analysis)))
     reason = source.reason if universe is None or source.spec is None else universe.unrepeatable
     entry["source"] = None if reason else source.spec
     if entry["source"] is None:
@@ -223,7 +233,7 @@ def _made_by_hand(analysis: Analysis) -> str:
     cls = type(analysis)
     if cls.__init__ is not Analysis.__init__:
         return f"{cls.__name__} has an __init__() of its own"
-    if [type(stage) for stage in _stages(analysis)] != [stage_class(stage) for stage in declared_stages(cls)]:
+    if [type(stage) for stage in stages(analysis)] != [stage_class(stage) for stage in declared_stages(cls)]:
         return "its later stages were set by hand"
     # An instance that ran before holds what setup() left there.
     set_by_name = {parameter.attribute for parameter in analysis.parameters().values()}
@@ -334,18 +344,10 @@ def _package_folder(module: str) -> str:
 
 def _files_named(analyses: Iterable[Analysis]) -> Iterator[str]:
     """Yield the files that parameters name, of later stages too."""
-    for stage in (stage for analysis in analyses for stage in _stages(analysis)):
+    for stage in (stage for analysis in analyses for stage in stages(analysis)):
         for value in stage.settings().values():
             if isinstance(value, str) and len(value) < LONGEST_PATH and _is_file(value):
                 yield os.path.abspath(value)
-
-
-def _stages(analysis: Analysis) -> Iterator[Analysis]:
-    """Yield an analysis and the stages that follow by `then`; a run has checked that they end."""
-    stage: Analysis | None = analysis
-    while stage is not None:
-        yield stage
-        stage = stage.next_stage()
 
 
 def _is_file(text: str) -> bool:

@@ -6,7 +6,6 @@ import hashlib
 import os
 import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -17,6 +16,7 @@ from himach.output.record import Record
 from himach.ranks.communicator import World
 from himach.runner.ensemble.member_run import PHASES, StoredRun
 from himach.runner.options import Job
+from himach.runner.run_record import times_record
 
 #: Fields of a member's record that concern this member alone.
 OF_MEMBERS = ("system", "planning", "uncertainty", "live", "files")
@@ -47,13 +47,11 @@ def ensemble_record(
         atoms = max(atoms, dataset["atoms"])
         reasons[run.record["reused"]["reason"]] = None
         _add(totals, {name: run.record[name] for name in SUMMED})
-    now = time.time()
-    local = [datetime.fromtimestamp(second).astimezone() for second in (started, now)]
-    start, end = (second.isoformat(timespec="milliseconds") for second in local)
+    whole = time.time() - started
     seconds = {
-        "startup": max(0.0, now - started - sum(phases.values())),
+        "startup": max(0.0, whole - sum(phases.values())),
         **{phase: phases.get(phase, 0.0) for phase in PHASES},
-        **dict.fromkeys(("total", "whole"), now - started),
+        **dict.fromkeys(("total", "whole"), whole),
         **dict.fromkeys(("write", "draw"), 0.0),
     }
     return {
@@ -67,18 +65,15 @@ def ensemble_record(
         ),
         "digests": {**first["digests"], **_topologies(members)},
         "ensemble": Lazy(range(len(members)), partial(_member, members, stored)),
-        "frames": totals["frames"],
-        "faulty": totals["faulty"],
+        **{name: totals[name] for name in ("frames", "faulty")},
         "reused": {**totals["reused"], "reason": "; ".join(filter(None, list(reasons)[:3]))},
         "ranks": world.comm.size,
         "nodes": len(world.nodes),
-        "assignment": totals["assignment"],
-        "bytes": totals["bytes"],
+        **{name: totals[name] for name in ("assignment", "bytes")},
         "seconds": seconds,
         "pairs": totals["pairs"],
         "errors": errors,
-        "date": start[:10],
-        "times": {"start": start, "end": end},
+        **times_record(started),
     }
 
 
