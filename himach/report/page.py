@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import re
 import shlex
@@ -33,9 +32,6 @@ MOST_BYTES = 2_000_000
 #: Longer tables show their first and last rows, wider ones their first columns.
 MOST_ROWS, MOST_COLUMNS = 16, 12
 KINDS = {".svg": "image/svg+xml", ".png": "image/png"}
-#: Colours of a reduced figure, whose lines, bands and text need few.
-COLOURS = 64
-PNG = re.compile(f"data:{KINDS['.png']};base64,([A-Za-z0-9+/=]+)")
 MARK = "\x00"  # before and after the number of a piece: no text of a page has it
 
 
@@ -124,26 +120,6 @@ def _image(content: bytes, kind: str) -> Markup:
     return Markup(f"data:{kind};base64,{base64.b64encode(content).decode()}")
 
 
-def _reduce(url: re.Match[str]) -> str:
-    """Return a figure with fewer colours, if that is smaller."""
-    content = base64.b64decode(url[1])
-    return _image(min(_fewer_colours(content), content, key=len), KINDS[".png"])
-
-
-def _fewer_colours(content: bytes) -> bytes:
-    """Reduce the colours of a PNG; return it unchanged if it cannot be read."""
-    from PIL import Image  # installed with Matplotlib
-
-    buffer = io.BytesIO()
-    try:
-        with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
-            reduced = image.convert("RGB").quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-            reduced.save(buffer, "PNG")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-        return content
-    return buffer.getvalue()
-
-
 #: What the template calls.
 HELPERS = {
     "anchor": _anchor, "figure": _figure, "figures": _figures, "image": _image, "join_words": shlex.join,
@@ -168,11 +144,9 @@ class Pieces:
         return Markup(f"{MARK}{len(self._pieces) - 1}{MARK}")
 
     def fit(self, page: str) -> str:
-        """Return the page with the pieces that fit; if not all do, with fewer colours in figures."""
+        """Return the page with the pieces that fit."""
         parts = page.split(MARK)
         pieces = [self._pieces[int(number)] for number in parts[1::2]]
-        if sum(map(_bytes, [*parts[::2], *(text for _, text, _ in pieces)])) > self.limit:
-            pieces = [(rank, PNG.sub(_reduce, text), instead) for rank, text, instead in pieces]
         chosen = [instead for _, _, instead in pieces]
         room = self.limit - sum(map(_bytes, [*parts[::2], *chosen]))
         for slot in sorted(range(len(pieces)), key=lambda slot: pieces[slot][0]):
