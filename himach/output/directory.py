@@ -72,7 +72,7 @@ def write_run(
     ]
     finish_drawing = start_drawing(drawer, [plot for _, plot in plots], figures)  # while tables are written
     for folder, (label, _, outcome) in zip(folders, results, strict=True):
-        _make_folder(claim.staged / folder)
+        make_folder(claim.staged / folder)
         names = write_outcome(outcome, label, claim.staged / folder, unwritten, units, tables)
         files += [str(PurePosixPath(folder, name)) for name in names]
     libraries = {"matplotlib": bool(plots), "pyarrow": "parquet" in tables}  # whose versions files show
@@ -98,14 +98,14 @@ def write_run(
                     files.append(name)
         seconds["draw"] = time.perf_counter() - written
         seconds["whole"] += seconds["draw"]
-    except BaseException as error:  # Ctrl-C must not lose the outcome
-        room.unlink()
-        _put_in_place(claim, files, record, [*record["errors"], _error_text(error)])
+    except BaseException as error:
+        record["errors"] = [*record["errors"], _error_text(error)]
         raise
-    room.unlink()
-    if unwritten:
-        _add_error(record, f"{claim.out} lacks {', '.join(unwritten)}; make room there, or name")
-    _put_in_place(claim, files, record, record["errors"])
+    finally:  # Ctrl-C must not lose the outcome
+        room.unlink()
+        if unwritten:
+            _add_error(record, f"{claim.out} lacks {', '.join(unwritten)}; make room there, or name")
+        _put_in_place(claim, files, record)
     return files
 
 
@@ -113,21 +113,21 @@ def _add_error(record: Record, text: str) -> None:
     record["errors"] = [*record["errors"], f"{text} another directory, and run again"]
 
 
-def _put_in_place(claim: Claim, files: Sequence[str], record: Record, errors: Sequence[str]) -> None:
+def _put_in_place(claim: Claim, files: Sequence[str], record: Record) -> None:
     """Replace an earlier run's files by the staged ones: its record first, after a note of all files, ours last."""
     out = claim.out
-    write_bytes(claim.staged / RECORD, record_pieces({**record, "errors": errors, "files": files}))
+    write_bytes(claim.staged / RECORD, record_pieces({**record, "files": files}))
     owned = [*claim.earlier_files, *_read_note(claim.note)]
     write_bytes(claim.note, to_json([*owned, *files]))
     (out / RECORD).unlink(missing_ok=True)
     remove_listed(out, owned)
     for i, name in enumerate(files):
-        _make_folder((out / name).parent)
+        make_folder((out / name).parent)
         try:
             (claim.staged / name).replace(out / name)
         except OSError as error:
             failed = HimachError(f"{out / name} cannot be written ({error.strerror})")
-            partial_record = {**record, "errors": [*errors, str(failed)], "files": files[:i]}
+            partial_record = {**record, "errors": [*record["errors"], str(failed)], "files": files[:i]}
             write_bytes(out / RECORD, record_pieces(partial_record))
             claim.note.unlink()
             raise failed from None
@@ -205,7 +205,7 @@ def write_features(staged: Path, member: str, labels: Sequence[str], outcomes: S
                    if isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf"}  # fmt: skip
         if TIME in table and numbers:
             file = Path(FEATURES, folder, f"{member}.npz")
-            _make_folder((staged / file).parent)
+            make_folder((staged / file).parent)
             arrays = {"X": np.stack([*numbers.values()], axis=1), "time_ps": np.asarray(table[TIME], np.float64)}
             write_bytes(staged / file, npz(arrays | {"columns": np.array([*numbers])}))
             files.append(file.as_posix())
@@ -247,7 +247,8 @@ def _read_note(note: Path) -> list[Any]:
     return names if isinstance(names, list) else []
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
+    """Make a folder and those around it if missing; raise HimachError if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

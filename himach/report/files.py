@@ -9,8 +9,9 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from himach.errors import HimachError, UsageError
+from himach.errors import UsageError
 from himach.files import write_bytes
+from himach.output.directory import make_folder
 from himach.report.folder import RunFolder, read_folder
 from himach.report.page import compose_methods, report_page
 from himach.report.template import MARK, render
@@ -91,10 +92,7 @@ def write_methods(folder: Path, files: Mapping[str, str]) -> list[Path]:
                 f"{path} is there, and himach did not write it, or it was changed since; name another folder by --out, "
                 "or move it"
             )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise HimachError(f"{folder} cannot be made a directory ({error.strerror})") from None
+    make_folder(folder)
     for name, text in files.items():
         write_bytes(folder / name, _signed(text))
     return [folder / name for name in files]
