@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -73,16 +73,6 @@ class Alone:
     Ibarrier = Iallgather = Allreduce = Isend = Irecv = isend = recv = _refuse
 
 
-class Counter(Protocol):
-    """A counter that the ranks of a node share."""
-
-    def next(self) -> int:
-        """Return 0, 1, 2, ...: each number to only one rank of the node."""
-
-    def close(self) -> None:
-        """Free the counter (collective over the node)."""
-
-
 class SharedWords:
     """Words in memory that the ranks of a node share, uint64 (n,); it ends with their last view, on any rank."""
 
@@ -108,7 +98,7 @@ class World:
     sum: Any
     make_op: Callable[[Callable[[Any, Any, Any], None]], Any]
     share_words: Callable[[int], SharedWords]
-    make_counter: Callable[[], Counter]  # makes a `Counter` (collective over the node)
+    make_counter: Callable[[], Iterator[int]]  # of 0, 1, 2, ..., each to only one rank of the node (collective over it)
     await_message: Callable[[int, int], int]
     library: Callable[[], str | None] = lambda: None  # returns name and version of the MPI library; None when alone
 
@@ -124,20 +114,6 @@ class World:
         sums = numbers.copy()
         self.comm.Allreduce(numbers, sums, self.sum)
         return sums
-
-
-class Count:
-    """A `Counter` of one rank."""
-
-    def __init__(self) -> None:
-        self._numbers = itertools.count()
-
-    def next(self) -> int:
-        """Return 0, 1, 2, ..."""
-        return next(self._numbers)
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 def own_words(n: int) -> SharedWords:
@@ -167,6 +143,6 @@ def alone() -> World:
         sum=None,
         make_op=lambda function: None,
         share_words=own_words,
-        make_counter=Count,
+        make_counter=itertools.count,
         await_message=comm._refuse,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import mmap
 import os
 import resource
@@ -19,7 +20,7 @@ import numpy as np
 
 from himach.errors import RankError
 from himach.ranks import process_exit
-from himach.ranks.communicator import Count, SharedWords, World, node_name, own_words
+from himach.ranks.communicator import SharedWords, World, node_name, own_words
 from himach.ranks.process_exit import host_identity, promised_ranks, ranks_of_node
 from himach.ranks.segments import SHARED, forget_segments, shared_bytes, sweep_stale
 
@@ -150,7 +151,7 @@ def _world(mpi: Any, comm: Any, names: tuple[str, ...]) -> World:
         make_op=lambda function: mpi.Op.Create(function, commute=True),
         # The first touch of a shared page costs several times that of a private one.
         share_words=own_words if node.size == 1 else lambda n: _share_words(n, node),
-        make_counter=Count if node.size == 1 else lambda: _SharedCounter(node),
+        make_counter=itertools.count if node.size == 1 else lambda: _count(_share_file(8, node)),
         await_message=lambda source, tag: _await_message(comm, mpi, source, tag),
         library=lambda: _library(mpi),
     )
@@ -241,23 +242,17 @@ def _share_words(n: int, node: Any) -> SharedWords:
     return SharedWords(np.frombuffer(memory, dtype=np.uint64, count=n))
 
 
-class _SharedCounter:
-    """A counter of a node, which one rank at a time advances; the kernel takes the lock from one that dies."""
-
-    def __init__(self, node: Any) -> None:
-        self._file = _share_file(8, node)
-
-    def next(self) -> int:
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-        try:
-            number = int.from_bytes(os.pread(self._file, 8, 0), "little")
-            os.pwrite(self._file, (number + 1).to_bytes(8, "little"), 0)
-        finally:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
-        return number
-
-    def close(self) -> None:
-        os.close(self._file)
+def _count(descriptor: int) -> Iterator[int]:
+    """Yield numbers of a counter that one rank at a time advances; the kernel takes the lock from one that dies."""
+    with open(descriptor, "r+b", buffering=0) as file:
+        while True:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                number = int.from_bytes(os.pread(descriptor, 8, 0), "little")
+                os.pwrite(descriptor, (number + 1).to_bytes(8, "little"), 0)
+            finally:
+                fcntl.flock(file, fcntl.LOCK_UN)
+            yield number
 
 
 def end_together(code: int) -> NoReturn:

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from himach.ranks.communicator import Counter, SharedWords, Words
+from himach.ranks.communicator import SharedWords, Words
 from himach.selection import FrameList, Selected, is_sparse, span
 from himach.selection import numbers_at as numbers_of_selected
 from himach.zazen.bitmaps import block_counts
@@ -233,7 +233,7 @@ class Share:
         frames: Selection,
         positions: Bits,
         shared: SharedWords,
-        counter: Counter,
+        counter: Iterator[int],
         ranks: int,
         division: Division,
         surplus: Callable[[], Iterable[npt.NDArray[np.int64]]],
@@ -254,7 +254,7 @@ class Share:
         """
         if self._positions is None:
             return None
-        number = self._counter.next()
+        number = next(self._counter)
         if number >= len(self._tasks):
             return None
         positions = self._positions.part(*self._tasks.bounds(number))
@@ -272,5 +272,4 @@ class Share:
         """Free the node's shared memory (collective over the node); `take` returns None afterwards."""
         if self._positions is not None:
             self._positions = None  # release its views of that memory
-            self._counter.close()
             self._shared.close()

@@ -56,11 +56,10 @@ def test_ranks_of_a_node_see_the_same_words():
 def test_each_number_of_a_counter_goes_to_one_rank():
     world = mpi.connect()
     counter = world.make_counter()
-    numbers = [counter.next() for _ in range(1000)]
+    numbers = list(itertools.islice(counter, 1000))
     assert numbers == sorted(set(numbers))
     everywhere = [number for own in world.node.allgather(numbers) for number in own]
     assert sorted(everywhere) == list(range(1000 * world.node.size))
-    counter.close()
 
 
 @pytest.mark.parametrize("failing", [{0}, {2}, {0, 1, 2}])

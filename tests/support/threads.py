@@ -148,19 +148,6 @@ class SharedArray:
         self._node.barrier()
 
 
-class SharedCount:
-    """A counter of one node."""
-
-    def __init__(self, numbers: itertools.count) -> None:
-        self.numbers = numbers
-
-    def next(self) -> int:
-        return next(self.numbers)
-
-    def close(self) -> None:
-        pass
-
-
 def world_of(rank: int, nodes: Sequence[str], groups: dict[Any, Group]) -> World:
     """Return the world as `rank` sees it; ``nodes[r]`` is the name of rank r's node."""
     names = tuple(sorted(set(nodes)))
@@ -174,7 +161,7 @@ def world_of(rank: int, nodes: Sequence[str], groups: dict[Any, Group]) -> World
         node_ranks=tuple(tuple(r for r, other in enumerate(nodes) if other == one) for one in names), bor=lambda source,
         target: np.bitwise_or(target, source, out=target), sum=add, make_op=UserOp,
         share_words=lambda n: SharedArray(node, n),
-        make_counter=lambda: SharedCount(node.bcast(itertools.count() if node.rank == 0 else None)),
+        make_counter=lambda: node.bcast(itertools.count() if node.rank == 0 else None),
         await_message=lambda source, tag: len(comm.awaited(source, tag)[0]),
     )  # fmt: skip
 

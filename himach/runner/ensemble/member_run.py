@@ -31,7 +31,7 @@ from himach.output.directory import write_features
 from himach.output.names import lasting_name
 from himach.planning.model import WORTH, large_members
 from himach.ranks.collective import Meeting, is_everywhere, on_first_rank, run_collectively
-from himach.ranks.communicator import Counter, World, alone
+from himach.ranks.communicator import World, alone
 from himach.ranks.launch.memory import MIN_LIMIT_BYTES, default_memory
 from himach.ranks.process_exit import is_interruption
 from himach.ranks.progress import Progress
@@ -39,7 +39,7 @@ from himach.runner.kept_pairs import unrequested_keep_time
 from himach.runner.options import Job
 from himach.runner.place import OutcomePlace
 from himach.runner.rank import perform
-from himach.runner.rank_run import EnsembleContext, RankOutcome, closing_collectively, one_thread
+from himach.runner.rank_run import EnsembleContext, RankOutcome, one_thread
 
 T = TypeVar("T")
 
@@ -50,16 +50,12 @@ class Distribution:
 
     together: list[int]
     queue: list[int]
-    counter: Counter
+    counter: Iterator[int]
 
     def take_members(self) -> Iterator[int]:
         """Yield members for this rank to run alone, each taken from the node's queue on demand."""
-        while (number := self.counter.next()) < len(self.queue):
+        while (number := next(self.counter)) < len(self.queue):
             yield self.queue[number]
-
-    def close(self) -> None:
-        """Free the node's counter (collective over the node)."""
-        self.counter.close()
 
 
 def each_member(
@@ -80,7 +76,7 @@ def each_member(
     shared = distribute(world, job, members)
     progress = Progress(comm, len(members), sys.stderr, quiet, "member")
     try:
-        with closing_collectively(comm, shared), one_thread(), progress as display:
+        with one_thread(), progress as display:
             for at in shared.together:
                 result = work(world, at)
                 if comm.rank == 0:
