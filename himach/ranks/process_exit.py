@@ -32,20 +32,7 @@ from himach.ranks.communicator import Communicator
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PALS_SIZE", "SLURM_STEP_NUM_TASKS")
 NUMBERS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID", "SLURM_PROCID")
 #: Prefixes of the variables by which ranks of an inner launcher would take themselves for ranks of an outer one.
-FOREIGN = (
-    "PMI_",
-    "PMIX_",
-    "PMI2_",
-    "OMPI_",
-    "PRTE_",
-    "SLURM_",
-    "SLURMD_",
-    "MPI_LOCAL",
-    "HYDRA_",
-    "HYDI_",
-    "PALS_",
-    "MV2_",
-)
+FOREIGN = ("PMI_", "PMIX_", "PMI2_", "OMPI_", "PRTE_", "SLURM", "MPI_LOCAL", "HYDRA_", "HYDI_", "PALS_", "MV2_")
 
 
 def promised_ranks(environ: Mapping[str, str] = os.environ) -> int:
@@ -96,8 +83,7 @@ _exit_now = os._exit
 _exit_before = os._exit  # what the guard replaced
 _leave: Callable[[], object] | None = None  # tells the other ranks that this one ends
 _guard: StepGuard | None = None
-_last: Callable[[], object] | None = None
-_ends_at_once: int | None = None  # pid of the process that skips teardown
+_forked: int | None = None  # pid of this process, if himach's launcher forked it as a rank
 
 
 @contextlib.contextmanager
@@ -129,9 +115,7 @@ def _guarded_exit(status: int) -> NoReturn:
         raise SystemExit(f"os._exit({status})")
     if _leave is not None:
         _leave()
-    if _guard is not None:
-        _guard.say("done")
-    _exit_now(status)
+    exit_process(status)
 
 
 def set_parent_death_signal(parent: int) -> None:
@@ -151,9 +135,9 @@ def end_with_launcher() -> None:
 
 
 def pmi_finalize() -> None:
-    """Tell MPICH's mpiexec, if it started this rank, that all ranks end by themselves."""
+    """Tell the launcher, if it is MPICH's mpiexec or himach's own, that all ranks end by themselves."""
     line = os.environ.get("PMI_FD", "")
-    if line.isdecimal() and _is_proxy(os.getppid()):
+    if line.isdecimal() and (_forked == os.getpid() or _is_proxy(os.getppid())):
         with contextlib.suppress(OSError):
             os.write(int(line), PMI_FINALIZE)
             select.select([int(line)], [], [], ANSWERS)
@@ -167,28 +151,18 @@ def _is_proxy(process: int) -> bool:
         return False
 
 
-def register_last(last: Callable[[], object]) -> None:
-    """Call `last` when this process ends with its part done, after all functions that others registered."""
-    global _last
-    process = os.getpid()
-
-    def done() -> None:
-        if os.getpid() == process:
-            last()
-
-    _last = done
-    atexit.register(done)
-
-
 def skip_teardown() -> None:
-    """Skip Python's teardown of each object when this process ends: it takes as long as a short run."""
-    global _ends_at_once
-    _ends_at_once = os.getpid()
+    """Let this forked rank end at once: Python's teardown of each object takes as long as a short run."""
+    global _forked
+    _forked = os.getpid()
 
 
 def _end() -> None:
-    if _ends_at_once == os.getpid():
+    if _forked == os.getpid():
         flush()
+        # In MPI_Finalize() all ranks would wait for each other again, in turn on few processors. By now shared memory
+        # has no name, and all ranks have come.
+        pmi_finalize()
         exit_process(0)
 
 
@@ -327,5 +301,3 @@ def say(word: str) -> None:
     """Tell the guard, if there is one, how this rank ends."""
     if _guard is not None:
         _guard.say(word)
-    if _last is not None and word == "done":
-        _last()

@@ -87,20 +87,13 @@ def _fork_each(size: int, starter: int) -> list[_Rank] | None:
 
 
 def _become(number: int, size: int, line: int) -> None:
-    """Set up this rank: its variables for MPI, random numbers, and the message at its end."""
+    """Set up this rank: its variables for MPI, random numbers, and its end."""
     import numpy as np
 
     np.random.seed()  # noqa: NPY002 - all ranks would draw the same; Python's own is seeded anew by fork()
     os.environ.update(PMI_FD=str(line), PMI_RANK=str(number), PMI_SIZE=str(size))
     os.environ.update(MPI_LOCALRANKID=str(number), MPI_LOCALNRANKS=str(size))  # as MPICH's own launcher has it
-
-    def finalize() -> None:
-        # Replaces MPI_Finalize(), in which all ranks wait for each other again, in turn on few processors. By now
-        # shared memory has no name, and all ranks have come.
-        with contextlib.suppress(OSError):
-            os.write(line, process_exit.PMI_FINALIZE)
-
-    process_exit.register_last(finalize)
+    process_exit.skip_teardown()
 
 
 @dataclass
@@ -255,9 +248,6 @@ class KeyValues:
             "get_my_kvsname": f"cmd=my_kvsname kvsname={self._name} rc=0",
             "get_universe_size": f"cmd=universe_size size={self._size} rc=0",
             "finalize": "cmd=finalize_ack rc=0",
-            "publish_name": "cmd=publish_result rc=-1 msg=no_name_service",
-            "lookup_name": "cmd=lookup_result rc=-1 msg=no_name_service",
-            "unpublish_name": "cmd=unpublish_result rc=-1 msg=no_name_service",
         }.get(command, f"cmd={command}_result rc=-1 msg=unknown_command")
 
     def _barrier(self, rank: int) -> list[tuple[int, bytes]]:

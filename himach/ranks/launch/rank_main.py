@@ -31,7 +31,6 @@ def main() -> None:
         if ranks:
             assert parent is not None
             _fork(parent, ranks)
-            process_exit.skip_teardown()
         if parent is not None:
             parent.die_with_parent()
         _work(parent, step)
