@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from himach.errors import HimachError, UsageError, as_himach
 from himach.ranks.communicator import Communicator, node_name
@@ -20,7 +20,6 @@ _Failure = tuple[int, tuple[int, HimachError, str] | None]
 STOP_TAG = 7002  # tag of a failed rank's message that asks another to stop
 FAILURE_SECONDS = 5.0  # seconds that a failed rank waits for the others, which may be in a long map()
 LOOK_EVERY = 0.1  # seconds between checks for a stop message
-HEARD_SECONDS = 0.001  # most seconds between checks for an object of rank 0, which may send many
 
 
 def is_everywhere(error: BaseException) -> bool:
@@ -36,16 +35,10 @@ def on_first_rank(comm: Communicator, function: Callable[[], T], share: bool = F
     return cast(T, value if comm.rank == 0 else shared)
 
 
-def bcast_object(comm: Communicator, value: Any = None) -> Any:
-    """Return the value of rank 0; the others wait without taking the processor from it."""
-    _meet(comm, longest=HEARD_SECONDS)
-    return comm.bcast(value)
-
-
 def run_collectively(comm: Communicator, function: Callable[[], T]) -> T:
     """Call `function` on every rank; raise the first rank's error on all, after `FAILURE_SECONDS` a rank's own."""
     value, error = _attempt(comm, function)
-    _meet(comm, error)
+    meet(comm, error)
     failure = (0, None) if error is None else (1, (comm.rank, _portable(error), node_name()))
     n_failed, failed = comm.allreduce(failure, _join_failures)
     if failed is not None:
@@ -86,7 +79,7 @@ class Meeting:
 
     def __init__(self, comm: Communicator, patience: float | None = None) -> None:
         self._patience = patience
-        self.while_waiting: Callable[[], object] = _nothing
+        self.while_waiting: Callable[[], object] = lambda: None
         self._comm = comm
         self._next_look = 0.0
 
@@ -114,10 +107,9 @@ class Meeting:
         value, error = _attempt(self._comm, part)
         if isinstance(error, _Stopped):
             error = None
-        sent = (
-            [] if error is None else [self._comm.isend(None, dest=rank, tag=STOP_TAG) for rank in self._other_ranks()]
-        )
-        _meet(self._comm, error, self.while_waiting, self._patience)
+        others = [rank for rank in range(self._comm.size) if rank != self._comm.rank and error is not None]
+        sent = [self._comm.isend(None, dest=rank, tag=STOP_TAG) for rank in others]
+        meet(self._comm, error, self.while_waiting, self._patience)
         first = self._comm.allreduce(_portable(error), _first_of)
         if first is not None:
             for rank, failed in enumerate(self._comm.allgather(error is not None)):
@@ -128,24 +120,16 @@ class Meeting:
         _raise_everywhere(error, first)
         return cast(T, value)
 
-    def _other_ranks(self) -> list[int]:
-        return [rank for rank in range(self._comm.size) if rank != self._comm.rank]
-
 
 class _Stopped(Exception):  # noqa: N818 - not an error of this rank
     """Another rank failed; this one need not go on."""
 
 
-def _nothing() -> None:
-    """Do nothing."""
-
-
-def _meet(
+def meet(
     comm: Communicator,
     error: BaseException | None = None,
-    while_waiting: Callable[[], object] = _nothing,
+    while_waiting: Callable[[], object] = lambda: None,
     patience: float | None = None,
-    longest: float = 0.01,
 ) -> None:
     """Wait for all ranks without taking processors from those at work; with an error, wait `patience` at most."""
     if comm.size == 1:
@@ -155,7 +139,7 @@ def _meet(
     while not arrival.Test():
         while_waiting()
         time.sleep(pause)
-        pause = min(1.1 * pause, longest)  # short compared with the time waited so far
+        pause = min(1.1 * pause, 0.01)  # short compared with the time waited so far
         if error is not None and time.monotonic() > deadline:
             raise error
 

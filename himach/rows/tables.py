@@ -13,7 +13,7 @@ from himach.engine.rows import RowStore
 from himach.errors import UsageError
 from himach.output.cells import LongCells
 from himach.output.table import Column, Table
-from himach.ranks.collective import bcast_object, on_first_rank
+from himach.ranks.collective import meet, on_first_rank
 from himach.ranks.communicator import Communicator, World
 from himach.rows.column import long_table
 from himach.rows.spread import Spread, gather
@@ -59,10 +59,10 @@ def lead(comm: Communicator, function: Callable[[], T]) -> T:
         try:
             return function()
         finally:
-            bcast_object(comm)
+            meet(comm)
 
     if comm.rank:
-        bcast_object(comm)
+        meet(comm)
     return on_first_rank(comm, first)
 
 

@@ -13,7 +13,7 @@ from mpi4py import MPI
 
 from himach.errors import RankError, UsageError
 from himach.ranks import mpi, progress
-from himach.ranks.collective import bcast_object, run_collectively
+from himach.ranks.collective import run_collectively
 from himach.ranks.progress import Progress
 from himach.rows.tables import lead
 
@@ -89,11 +89,6 @@ def work() -> None:
     ended = time.process_time() + 1
     while time.process_time() < ended:
         pass
-
-
-def test_the_others_hear_what_the_first_one_says():
-    for value in ("one", None, [2, 3]):
-        assert bcast_object(comm, value if comm.rank == 0 else "not this") == value
 
 
 def test_who_waits_for_the_first_one_takes_no_processor():
