@@ -6,7 +6,7 @@ import ctypes
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
@@ -26,7 +26,7 @@ def quiet_ranks(rank: int, command: bool = False) -> Iterator[None]:
             yield
     elif command:
         with warnings.catch_warnings():
-            warnings.showwarning = _Once()
+            warnings.showwarning = _once()
             yield
     else:
         yield
@@ -61,28 +61,19 @@ def collect_warnings() -> Iterator[list[str]]:
                     show(UserWarning(f"{count - 1:,} more like this: {message}"), *arguments)
 
 
-class _Once:
-    """Warning hook that prints each text once, on one line of standard error."""
+def _once() -> Callable[..., None]:
+    """Return a warning hook that prints each text once, on one line of standard error."""
+    printed: set[str] = set()
 
-    def __init__(self) -> None:
-        self._printed: set[str] = set()
-
-    def __call__(
-        self,
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
+    def show(message: Warning | str, *place: Any, **options: Any) -> None:
         text = " ".join(str(message).split())
-        if text in self._printed:
-            return
-        self._printed.add(text)
-        stream = file or sys.stderr
-        encoding = getattr(stream, "encoding", None) or "utf-8"
-        say(printable_lines(f"himach: warning: {text}").encode(encoding, "backslashreplace").decode(encoding), stream)
+        if text not in printed:
+            printed.add(text)
+            encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+            line = printable_lines(f"himach: warning: {text}")
+            say(line.encode(encoding, "backslashreplace").decode(encoding), sys.stderr)
+
+    return show
 
 
 def say(text: str, stream: TextIO) -> None:
