@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from time import monotonic
 from types import FrameType
 from typing import Any, NoReturn
@@ -44,14 +44,9 @@ def terminate(signum: int, frame: FrameType | None) -> NoReturn:
     raise Terminated
 
 
-@contextmanager
-def sigusr1_ignored() -> Iterator[None]:
+def sigusr1_ignored() -> AbstractContextManager[object]:
     """Ignore SIGUSR1, which asks runs that map to keep pairs and would end this process, while the context lasts."""
-    handlers = _Handlers({signal.SIGUSR1: signal.SIG_IGN})
-    try:
-        yield
-    finally:
-        handlers.give_back()
+    return closing(_Handlers({signal.SIGUSR1: signal.SIG_IGN}))
 
 
 @contextmanager
@@ -67,9 +62,9 @@ def relay_signals(order: Callable[[int], object]) -> Iterator[None]:
 
     handlers = _Handlers({signal.SIGUSR1: lambda signum, frame: order(signum), signal.SIGTERM: end})
     try:
-        yield
+        with closing(handlers):
+            yield
     finally:
-        handlers.give_back()
         if arrived and handlers.before[signal.SIGTERM] == signal.SIG_DFL:
             process_exit.flush()
             os.kill(os.getpid(), signal.SIGTERM)
@@ -104,7 +99,7 @@ class StopRequests:
             if self._meet(self._comm):
                 process_exit.pmi_finalize()
             process_exit.exit_process(TERMINATED)  # launchers report a rank's exit code, not its signal
-        self._own_handlers.give_back()
+        self._own_handlers.close()
         if self._own_handlers.before[signal.SIGTERM] is terminate:
             raise Terminated
         _die()
@@ -139,7 +134,7 @@ class StopRequests:
         if os.getpid() != self._process:  # a child that map() forked and that returned from it
             return
         _current = None
-        self._own_handlers.give_back()
+        self._own_handlers.close()
         if self._exiting.is_set():  # by an exception; the thread ends the process in time
             return
         if self._thread.ident is not None:
@@ -225,7 +220,7 @@ class _Handlers:
                 if signum == signal.SIGUSR1 and writer is not None:
                     signal.siginterrupt(signum, False)  # restart interrupted system calls
 
-    def give_back(self) -> None:
+    def close(self) -> None:
         """Restore the previous handlers, except where another was installed meanwhile."""
         for signum, before in self.before.items():
             if signal.getsignal(signum) == self._handlers[signum]:
@@ -248,7 +243,7 @@ def _let_go() -> None:
 def _forget() -> None:
     """Restore signals in a child that user code forked: it has no watching thread, and ends in other ways."""
     if _current is not None:
-        _current._own_handlers.give_back()
+        _current._own_handlers.close()
     if signal.getsignal(signal.SIGTERM) is terminate:  # a multiprocessing pool ends its workers with it
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _let_go()
