@@ -1,19 +1,26 @@
-"""Last words of a rank, in memory that outlives it: its current frame, and faulthandler's lines on its death."""
+"""Last words of a rank, in memory that outlives it: frame and faulthandler's lines, for the message about its death."""
 
 from __future__ import annotations
 
 import faulthandler
+import linecache
 import mmap
 import os
 import re
 import signal
 from collections.abc import Iterator
 
+from himach.errors import format_place
+from himach.user_code import is_user_code
+
 PLACE = 1 << 17  # bytes a rank; faulthandler's hundred lines, of 500 characters at most, take less
 PAGE = mmap.ALLOCATIONGRANULARITY  # bytes of these for the frame
 TITLE = re.compile("^Fatal Python error: (.*)$", re.MULTILINE)
 LINE = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 ESCAPED = re.compile(r"\\x(..)|\\u(....)|\\U(.{8})")  # how faulthandler writes non-ASCII characters
+#: Signals that usually kill ranks: an exit code of mpiexec among these numbers means the signal.
+DEADLY = {signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM}
+SHOWN = 8  # most ranks that a message shows
 
 _page = memoryview(bytearray(PAGE)).cast("q")
 
@@ -40,20 +47,55 @@ def _be_silent() -> None:
     faulthandler.disable()
 
 
-def frame_at(file: int, rank: int) -> int | None:
+def death_message(status: int, ranks: int, file: int, rank: int | None = None) -> str:
+    """Return a message on ranks that ended without an error or a result."""
+    if rank is None and (signalled := [index for index in range(ranks) if _signal_at(file, index)]):
+        rank = signalled[0]
+        status = -_signal_at(file, rank)  # mpiexec may report the signal with which it ended the others
+    who = "a rank" if rank is None else f"rank {rank}"
+    frames = {index: frame for index in range(ranks) if (frame := _frame_at(file, index)) is not None}
+    at = f" at frame {frames[rank]}" if rank in frames else ""
+    rest = f", and the other ranks of {ranks} were ended" if ranks > 1 else ""
+    if status == 0:
+        return (
+            f"{who} ended by itself{at} with exit code 0 before the work of the {ranks} ranks was done; code that it "
+            "called must have ended it"
+        )
+    # mpiexec reports a rank's signal as 128 + number or as the number itself, which may also be an exit code.
+    number = -status if status < 0 else status - 128 if status > 128 else status if status in DEADLY else 0
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"{who} ended by itself{at} with exit code {status}{rest}; what it or its MPI library printed is above"
+    hint = "; the kernel does that when memory runs out: try fewer ranks" if name == "SIGKILL" else ""
+    if rank is None and frames:
+        places = [f"rank {index} at frame {frame}" for index, frame in frames.items()]
+        hint = f"; it was {' or '.join(places[:SHOWN])}{' or ...' if len(places) > SHOWN else ''}{hint}"
+    line = "" if rank is None else _last_line(file, rank)
+    return f"{who} was killed by signal {number} ({name}){at}{rest}{hint}{line}"
+
+
+def _last_line(file: int, rank: int) -> str:
+    """Return the innermost line of user code with known text where a rank died, on a new line."""
+    places = [place for place in _lines_at(file, rank) if is_user_code(place[0])]
+    place = next((place for place in places if linecache.getline(*place[:2])), places[0] if places else None)
+    return "" if place is None else f"\n  {format_place(*place)}"
+
+
+def _frame_at(file: int, rank: int) -> int | None:
     """Return the number of a rank's current frame; None if it was at none."""
     number = int.from_bytes(os.pread(file, 8, rank * PLACE), "little") - 1
     return None if number < 0 else number
 
 
-def signal_at(file: int, rank: int) -> int:
+def _signal_at(file: int, rank: int) -> int:
     """Return the signal at which a rank wrote its lines; 0 if it did not."""
     title = TITLE.search(_text(file, rank))
     named = {signal.strsignal(number): number for number in signal.valid_signals()}
     return 0 if title is None else named.get(title[1].replace("-", " "), 0)
 
 
-def lines_at(file: int, rank: int) -> Iterator[tuple[str, int, str]]:
+def _lines_at(file: int, rank: int) -> Iterator[tuple[str, int, str]]:
     """Yield the lines where a rank died, as file, line and function, innermost first; nothing if it left none."""
     for name, line, function in LINE.findall(_text(file, rank)):
         yield _unescaped(name), int(line), _unescaped(function)

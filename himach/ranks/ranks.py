@@ -146,7 +146,7 @@ class Ranks:
     def _start_ranks(self) -> RankPool | JobPool:
         """Return live ranks with the present environment."""
         ranks = self._ranks
-        if ranks is None or not (ranks.alive and ranks.current):
+        if ranks is None or not ranks.alive:
             if ranks is not None:
                 ranks.end()
             ranks = self._ranks = self._start()

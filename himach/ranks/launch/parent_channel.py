@@ -9,25 +9,23 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
+import io
 import os
+import pickle
 import select
 import signal
 import weakref
 from pathlib import Path
-from typing import ClassVar, NamedTuple, NoReturn, Protocol, Self
+from typing import Any, ClassVar, NoReturn, Protocol, Self
 
-from himach.errors import AnalysisError, HimachError, RankError, TimeUpError, TrajectoryError, UsageError
+from himach.errors import HimachError
 from himach.ranks import last_words, process_exit
 
-#: Environment variable: pid and descriptors of the process that started this rank, and inodes of its pipes.
+#: Environment variable: pid and descriptors of the process that started this rank, and the inode of a pipe of it.
 STARTED_BY = "HIMACH_STARTED_BY"
-KINDS = {
-    kind.__name__: kind for kind in (AnalysisError, HimachError, RankError, TimeUpError, TrajectoryError, UsageError)
-}
-#: Other kinds of messages: all ranks have begun their work; rank 0 left the result; the first rank that died; all have
-#: ended well, and more can be called.
-BEGUN, RESULT, DIED, DONE = "begun", "result", "died", "done"
+#: Kinds of messages: all ranks have begun their work; rank 0 left the result; a rank's error; the first rank that died;
+#: all have ended well, and more can be called.
+BEGUN, RESULT, ERROR, DIED, DONE = "begun", "result", "error", "died", "done"
 SIGNALS = (signal.SIGKILL, signal.SIGUSR1, signal.SIGTERM)
 _open: weakref.WeakSet[_Detached] = weakref.WeakSet()
 
@@ -41,13 +39,6 @@ def detach_in_children(owner: _Detached) -> None:
     _open.add(owner)
 
 
-class Pipe(NamedTuple):
-    """Both ends of a pipe, as descriptors."""
-
-    read: int
-    write: int
-
-
 class RankChannel:
     """Channel end of the process that starts ranks; to be closed."""
 
@@ -55,10 +46,10 @@ class RankChannel:
         self._work, self._result, self._words, self.last_words = (
             os.memfd_create(f"himach-{name}") for name in ("work", "result", "words", "last-words")
         )
-        self._calls = Pipe(*os.pipe())
-        # Only this process has the writing ends. The kernel sends ranks the signal when a line is written to or closed.
-        # Nothing is ever written to the first (SIGKILL), which is closed when this process ends.
-        self._lines: dict[int, Pipe] = {signum: Pipe(*os.pipe()) for signum in SIGNALS}
+        self._calls, self._caller = os.pipe()
+        # Reading and writing ends; only this process has the latter. The kernel sends ranks the signal when a line is
+        # written to or closed. Nothing is ever written to the first (SIGKILL), which is closed when this process ends.
+        self._lines: dict[int, tuple[int, int]] = {signum: os.pipe() for signum in SIGNALS}
         self.process = os.getpid()
         detach_in_children(self)
 
@@ -71,77 +62,52 @@ class RankChannel:
                 file.write(content)
         for size in (0, ranks * last_words.PLACE):
             os.ftruncate(self.last_words, size)
-        os.write(self._calls.write, b"." * ranks)
+        os.write(self._caller, b"." * ranks)
         if last:
             self.dismiss()
 
     def dismiss(self) -> None:
         """Let ranks without work end by themselves."""
-        if self._calls.write >= 0:
-            os.close(self._calls.write)
-            self._calls = self._calls._replace(write=-1)
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether all ranks have begun this work: later failures are its own."""
-        return self._first(BEGUN) is not None
-
-    @property
-    def done(self) -> bool:
-        """Whether all ranks that did this work have ended well."""
-        return self._first(DONE) is not None
+        if self._caller >= 0:
+            os.close(self._caller)
+            self._caller = -1
 
     @property
     def variable(self) -> dict[str, str]:
         """Environment variable by which ranks find this process."""
-        return {STARTED_BY: " ".join(map(str, self._numbers()))}
+        lines = [read_end for read_end, _ in self._lines.values()]
+        files = (self._work, self._result, self._words, self.last_words, self._calls, *lines)
+        return {STARTED_BY: " ".join(map(str, (self.process, *files, os.fstat(lines[0]).st_ino)))}
 
-    def _numbers(self) -> tuple[int, ...]:
-        """Return what ranks are told: pid and descriptors of this process, and inodes of its pipes."""
-        lines = [number for line in self._lines.values() for number in (line.read, os.fstat(line.read).st_ino)]
-        files = (self._work, self._result, self._words, self.last_words)
-        return (self.process, *files, self._calls.read, *lines)
-
-    def error(self) -> HimachError | None:
-        """Return the first error that a rank left."""
-        first = self._first(*KINDS)
-        return None if first is None else KINDS[first["kind"]](first["text"])
-
-    def result(self) -> bytes | None:
-        """Return rank 0's result; None if it left none."""
-        return None if self._first(RESULT) is None else _content(self._result)
-
-    def first_death(self) -> int | None:
-        """Return the rank that died first; None if the process that forks ranks reported none."""
-        first = self._first(DIED)
-        return None if first is None else int(first["text"])
+    def result(self) -> bytes:
+        """Return the result that rank 0 left."""
+        return _content(self._result)
 
     def send(self, signum: int) -> None:
         """Send SIGUSR1 or SIGTERM to every rank that can `die_with_parent`; later ranks see SIGTERM then."""
-        os.write(self._lines[signum].write, b"\n")
+        os.write(self._lines[signum][1], b"\n")
 
     def end_ranks(self) -> None:
         """Kill the remaining ranks."""
-        for line in self._lines.values():
-            os.close(line.write)
-            os.close(line.read)
+        for read_end, write_end in self._lines.values():
+            os.close(write_end)
+            os.close(read_end)
         self._lines = {}
 
-    def _first(self, *kinds: str) -> dict[str, str] | None:
-        """Return the first message of these kinds."""
-        lines = _content(self._words).split(b"\n")[:-1]  # a rank killed while it writes leaves an unfinished line
-        return next((message for message in map(json.loads, lines) if message["kind"] in kinds), None)
-
-    def __enter__(self) -> RankChannel:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    def messages(self) -> dict[str, Any]:
+        """Return the value of the first message of each kind."""
+        values: dict[str, Any] = {}
+        stream = io.BytesIO(_content(self._words))
+        with contextlib.suppress(EOFError, pickle.UnpicklingError):  # a rank that is killed may leave half a message
+            while True:
+                kind, value = pickle.load(stream)
+                values.setdefault(kind, value)
+        return values
 
     def close(self) -> None:
         """Kill the remaining ranks and close all descriptors."""
         self.detach()
-        for descriptor in (self._work, self._result, self._words, self.last_words, self._calls.read):
+        for descriptor in (self._work, self._result, self._words, self.last_words, self._calls):
             os.close(descriptor)
 
     def detach(self) -> None:
@@ -161,13 +127,11 @@ os.register_at_fork(after_in_child=_detach_all)
 class ParentChannel:
     """Channel end of a rank."""
 
-    NUMBERS: ClassVar = 6 + 2 * len(SIGNALS)
+    NUMBERS: ClassVar = 7 + len(SIGNALS)
 
     def __init__(self, process: int, *numbers: int) -> None:
         self.process = process
-        files, lines = numbers[:5], numbers[5:]
-        self._work, self._result, self._words, self._last_words, self._calls = files
-        self._lines = tuple(zip(SIGNALS, lines[::2], lines[1::2], strict=True))
+        self._work, self._result, self._words, self._last_words, self._calls, *self._lines, self._inode = numbers
 
     @classmethod
     def from_env(cls) -> Self | None:
@@ -177,15 +141,19 @@ class ParentChannel:
 
     def die_with_parent(self) -> None:
         """Have the kernel kill this process when the starting process ends, whatever processes are in between."""
-        for signum, line, inode in self._lines:
-            self._hold(signum, line, inode)
+        lines = [self.watch(), *map(self._open, self._lines[1:])]
+        for signum, line in zip(SIGNALS, lines, strict=True):
+            fcntl.fcntl(line, fcntl.F_SETOWN, os.getpid())
+            fcntl.fcntl(line, fcntl.F_SETSIG, signum)
+            fcntl.fcntl(line, fcntl.F_SETFL, fcntl.fcntl(line, fcntl.F_GETFL) | os.O_ASYNC)
+            if signum != signal.SIGUSR1 and select.select([line], [], [], 0)[0]:
+                os._exit(1)  # the starting process ended, or sent SIGTERM, before F_SETSIG
 
     def watch(self) -> int:
         """Return a descriptor that is at its end when the starting process has ended."""
-        _, number, inode = self._lines[0]
-        line = self._open(number)
-        if os.fstat(line).st_ino != inode:
-            os._exit(1)
+        line = self._open(self._lines[0])
+        if os.fstat(line).st_ino != self._inode:
+            os._exit(1)  # the starting process has ended, and its pid is another's by now
         return line
 
     def wait(self) -> bool:
@@ -204,18 +172,9 @@ class ParentChannel:
         """Let this process, which is `rank`, leave its last words where the starting process finds them."""
         last_words.write_to(self._path(self._last_words), rank)
 
-    def report_begin(self) -> None:
-        """Report that all ranks have begun; on rank 0."""
-        self._say(BEGUN)
-
-    def report_death(self, rank: int) -> None:
-        """Report which rank died first; for the process that forks them."""
-        with contextlib.suppress(OSError):  # the starting process has ended
-            self._say(DIED, str(rank))
-
     def report_end(self) -> bool:
         """Report that all ranks have ended well; return whether more may be called. For the process that forks."""
-        self._say(DONE)
+        self.say(DONE)
         calls = self._open(self._calls)
         poll = select.poll()
         poll.register(calls, select.POLLIN)
@@ -238,26 +197,15 @@ class ParentChannel:
         except OSError:
             os._exit(1)  # the starting process has ended
 
-    def _hold(self, signum: int, number: int, inode: int) -> None:
-        line = self._open(number)
-        fcntl.fcntl(line, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(line, fcntl.F_SETSIG, signum)
-        fcntl.fcntl(line, fcntl.F_SETFL, fcntl.fcntl(line, fcntl.F_GETFL) | os.O_ASYNC)
-        # The starting process may have ended before F_SETSIG, and its pid may be another's by now.
-        late = signum != signal.SIGUSR1 and select.select([line], [], [], 0)[0]
-        if late or os.fstat(line).st_ino != inode:
-            os._exit(1)
-
     def publish_result(self, result: bytes) -> None:
         """Leave the result for the starting process; on rank 0."""
         with open(self._path(self._result), "wb") as file:
             file.write(result)
-        self._say(RESULT)
+        self.say(RESULT)
 
     def publish_error(self, error: HimachError) -> None:
         """Leave the error for the starting process."""
-        with contextlib.suppress(OSError):  # the starting process has ended
-            self._say(next(base.__name__ for base in type(error).__mro__ if base.__name__ in KINDS), str(error))
+        self.say(ERROR, portable(error))
 
     def fail(self, error: HimachError) -> NoReturn:
         """Leave the error for the starting process and end this rank; the launcher then ends the others."""
@@ -265,12 +213,19 @@ class ParentChannel:
         process_exit.flush()
         process_exit.exit_process(error.exit_code)
 
-    def _say(self, kind: str, text: str = "") -> None:
-        with open(self._path(self._words), "ab", buffering=0) as file:
-            file.write(json.dumps({"kind": kind, "text": text}).encode() + b"\n")
+    def say(self, kind: str, value: object = None) -> None:
+        """Send a message to the starting process, unless it has ended."""
+        with contextlib.suppress(OSError), open(self._path(self._words), "ab", buffering=0) as file:
+            file.write(pickle.dumps((kind, value)))
 
     def _path(self, descriptor: int) -> str:
         return f"/proc/{self.process}/fd/{descriptor}"
+
+
+def portable(error: HimachError) -> HimachError:
+    """Return an error of a class that any process can import, without its cause."""
+    kind: type[HimachError] = next(base for base in type(error).__mro__ if base.__module__ == HimachError.__module__)
+    return kind(str(error))
 
 
 def read_umask(process: int) -> int:

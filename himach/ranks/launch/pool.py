@@ -1,42 +1,56 @@
 """`RankPool`, ranks of this machine or of a step of a job: each piece of work has new ones; `spawn()` is for one piece.
 
-`pack_work()` pickles a piece for all ranks; it travels through a place private to the user.
+`pack_work()` pickles a piece for all ranks; it travels through a place private to the user. Below: the command,
+environment, output and end of the process that starts ranks.
 """
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import io
 import linecache
 import os
 import pickle
+import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NoReturn
 
 from himach.errors import RankError, cell_name
 from himach.ranks import segments
 from himach.ranks.communicator import World
-from himach.ranks.launch.parent_channel import RankChannel
-from himach.ranks.launch.spawn import (
-    ENDING,
-    GRACE,
-    death_message,
-    end,
-    rank_environment,
-    relay_output,
-    start,
-)
-from himach.ranks.launch.stop_requests import Terminated, relay_signals
+from himach.ranks.last_words import death_message
+from himach.ranks.launch.parent_channel import BEGUN, DIED, DONE, ERROR, RESULT, RankChannel
+from himach.ranks.launch.stop_requests import LIMIT, Terminated, relay_signals
+from himach.ranks.process_exit import FOREIGN
+from himach.ranks.progress import is_watched
 
 LOOK_EVERY = 0.02  # seconds between looks at what ranks report
 #: Command line of every rank that himach starts.
 RANK = (sys.executable, "-P", "-m", "himach.ranks.launch.rank_main")
+#: Environment variable: number of ranks that a command forks.
+FORKS = "HIMACH_FORKS"
+#: Environment variable: ``mpiexec`` forces ranks of this machine to be started by it.
+LAUNCHER = "HIMACH_LAUNCHER"
+
+#: Variables that locate SLURM, in or out of a job.
+SLURM = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS")
+
+#: Script that runs mpiexec and removes what killed ranks leave; it may outlive this process. On SIGTERM it waits on for
+#: mpiexec, which gets the signal too; it ignores SIGUSR1.
+KEEPER = (
+    "trap '' USR1; trap : TERM; python=$0 sweeper=$1 since=$2; shift 2; "
+    '"$@" || exec "$python" -I -S "$sweeper" "$since" $?'
+)
+GRACE = 3.0  # seconds between SIGTERM to mpiexec and SIGKILL
+ENDING = LIMIT + 2.0  # seconds that ranks which keep pairs may take to end after SIGTERM
 
 
 def pack_work(work: Callable[[World], Any]) -> bytes:
@@ -71,16 +85,15 @@ class NotBegunError(RankError):
 class RankPool:
     """Ranks that wait for work until `end()`, which garbage collection calls as well."""
 
-    def __init__(
-        self, command: Sequence[str], size: int, forks: bool = False, environ: Mapping[str, str] | None = None
-    ) -> None:
-        self.environ = rank_environment() if environ is None else dict(environ)
-        self._size, self._called = size, size if environ is None else 1
+    def __init__(self, command: Sequence[str], size: int, forks: bool = False, step: bool = False) -> None:
+        # The command of a step starts the ranks by itself; only its first finds this process.
+        self._size, self._called = size, 1 if step else size
+        self._current_environment = os.environ.copy if step else rank_environment
+        self._environ = self._current_environment()
         self._channel = RankChannel()
         start_time = time.time()
         try:
-            started = size if environ is None else 0
-            self._process = start(command, started, self.environ | self._channel.variable, forks)
+            self._process = start(command, 0 if step else size, self._environ | self._channel.variable, forks)
         except BaseException:
             self._channel.close()
             raise
@@ -88,13 +101,8 @@ class RankPool:
 
     @property
     def alive(self) -> bool:
-        """Whether the ranks take work."""
-        return self._end.alive and self._process.poll() is None
-
-    @property
-    def current(self) -> bool:
-        """Whether ranks have the present environment."""
-        return self.environ == rank_environment()
+        """Whether the ranks take work, and have the present environment."""
+        return self._end.alive and self._process.poll() is None and self._environ == self._current_environment()
 
     def do(self, work: bytes, keeps: bool = False, last: bool = False) -> bytes:
         """Have all ranks do this work; return rank 0's result."""
@@ -103,35 +111,33 @@ class RankPool:
             with relay_output(process), relay_signals(self._pass_on):
                 try:
                     channel.call(work, self._called, last)
-                    while not channel.done and process.poll() is None:
+                    while DONE not in channel.messages() and process.poll() is None:
                         time.sleep(LOOK_EVERY)
                 except BaseException as stopped:
                     self._stop(stopped, keeps)
                     raise
         except BaseException:
-            if not channel.done:
+            if DONE not in channel.messages():
                 self.end()
             raise
-        error, result, begun = channel.error(), channel.result(), channel.has_begun
-        status = process.returncode
-        failed = bool(status) or result is None
-        death = self._death(status or 0) if failed else ""
-        if last or not channel.done:
+        messages, status = channel.messages(), process.returncode or 0
+        death = self._death(status, messages.get(DIED)) if status or RESULT not in messages else ""
+        result = channel.result()
+        if last or DONE not in messages:
             self.end()
-        if error is not None:
-            raise error
+        if ERROR in messages:
+            raise messages[ERROR]
         if death:
-            raise (RankError if begun else NotBegunError)(death)
-        assert result is not None
+            raise (RankError if BEGUN in messages else NotBegunError)(death)
         return result
 
     def end(self) -> None:
         """End the ranks, if they have not ended; those with work do not finish it."""
         self._end()
 
-    def _death(self, status: int) -> str:
-        """Return a message on how ranks ended."""
-        return death_message(status, self._size, self._channel.last_words, self._channel.first_death())
+    def _death(self, status: int, first: int | None) -> str:
+        """Return a message on how ranks ended, of which this rank was the first, if that is known."""
+        return death_message(status, self._size, self._channel.last_words, first)
 
     def _pass_on(self, signum: int) -> None:
         self._channel.send(signum)
@@ -169,3 +175,172 @@ def _end(process: subprocess.Popen[bytes], channel: RankChannel, start_time: flo
 def spawn(command: Sequence[str], ranks: int, work: bytes, keeps: bool = False, forks: bool = False) -> bytes:
     """Have new ranks do one piece of work; return rank 0's result. For parameters and errors see `RankPool`."""
     return RankPool(command, ranks, forks).do(work, keeps, last=True)
+
+
+def start(
+    command: Sequence[str], ranks: int, environ: Mapping[str, str], forks: bool = False
+) -> subprocess.Popen[bytes]:
+    """Start ``command`` as `ranks` MPI ranks of this machine; return the process that ends with them."""
+    if ranks and forks and _beside().exists() and environ.get(LAUNCHER) != "mpiexec":
+        environ = {**environ, FORKS: str(ranks)}
+    elif ranks:
+        command = _mpiexec(command, ranks)
+    # A session of its own (Linux only, as the channel is) keeps the terminal's Ctrl-C for this process.
+    return subprocess.Popen(
+        command,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def exec_mpiexec(command: Sequence[str], ranks: int) -> NoReturn:
+    """Replace this process by an mpiexec that starts ranks."""
+    mpiexec = _mpiexec(command, ranks)
+    for signum in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+        signal.signal(signum, signal.SIG_DFL)
+    os.execv(mpiexec[0], mpiexec)
+
+
+def _beside() -> Path:
+    """Return the path beside this Python, where the mpiexec of the MPI is that mpi4py finds first, if there is one."""
+    return Path(sys.executable).with_name("mpiexec")
+
+
+def _mpiexec(command: Sequence[str], ranks: int) -> list[str]:
+    """Return the command line of a keeper whose mpiexec runs ranks here."""
+    import shutil
+
+    beside = _beside()
+    mpiexec = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if mpiexec is None:
+        raise RankError(
+            "several ranks need an MPI with its mpiexec, and there is none: pip install 'himach[local]', or load the "
+            "cluster's MPI module"
+        )
+    version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, check=False).stdout
+    is_openmpi = "Open MPI" in version or "OpenRTE" in version or "PRRTE" in version
+    options = ["--oversubscribe", "--bind-to", "none"] if is_openmpi else ["-launcher", "fork"]
+    keeper = ["/bin/sh", "-c", KEEPER, sys.executable, segments.__file__, str(time.time())]
+    return [*keeper, mpiexec, *options, "-n", str(ranks), *command]
+
+
+def rank_environment() -> dict[str, str]:
+    """Return the environment for ranks of this machine."""
+    environ = common_environment()
+    # MPICH's shared-memory collectives move a kilobyte a turn; with fewer processors than ranks, each turn waits until
+    # the right rank runs: 3 MB to 4 ranks on 2 processors took 4 s with them and 3 ms without.
+    environ.setdefault("MPIR_CVAR_POSIX_NUM_COLLS_THRESHOLD", "1000000000")
+    # All ranks are here: UCX below MPICH need not look for networks and their libraries.
+    environ.setdefault("UCX_TLS", "self,sm")
+    environ.setdefault("UCX_MODULES", "^ib,rdmacm")
+    # UCX need not watch mmap() either: only memory registered with a network needs it, and it takes 0.04 s.
+    environ.setdefault("UCX_MEM_EVENTS", "no")
+    if os.geteuid() == 0:
+        for prefix in ("OMPI", "PRTE"):
+            environ[f"{prefix}_ALLOW_RUN_AS_ROOT"] = environ[f"{prefix}_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+    return environ
+
+
+def common_environment() -> dict[str, str]:
+    """Return the environment for ranks on any machine."""
+    environ = {name: value for name, value in os.environ.items() if name in SLURM or not name.startswith(FOREIGN)}
+    environ.setdefault("OMP_NUM_THREADS", "1")
+    environ["PYTHONUNBUFFERED"] = "1"  # show what rank 0 prints at once, though through a pipe
+    environ["PYTHONIOENCODING"] = "utf-8"  # between ranks and this process, which knows its terminal's
+    if is_watched():
+        environ.setdefault("HIMACH_PROGRESS", "tty")
+        from shutil import get_terminal_size
+
+        environ.setdefault("COLUMNS", str(get_terminal_size().columns))
+    return environ
+
+
+@contextlib.contextmanager
+def relay_output(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Pass on what ranks print while the context lasts, to the present sys.stdout and sys.stderr."""
+    ended, line = os.pipe()
+    failures: list[OSError] = []
+    threads = [relay(process.stdout, sys.stdout, ended, failures), relay(process.stderr, sys.stderr, ended, failures)]
+    try:
+        yield
+    finally:
+        os.close(line)
+        for thread in threads:
+            thread.join(timeout=5)
+        os.close(ended)
+    if failures:
+        raise failures[0]
+
+
+def relay(source: IO[bytes] | None, sink: IO[str], stop: int, failures: list[OSError]) -> threading.Thread:
+    """Copy `source` until it or `stop` ends, as others may hold the pipe; leave out MPICH's banner of a death."""
+    assert source is not None
+    banner = b"=" * 83 + b"\n"
+    chunks = _chunks(source.fileno(), stop)
+
+    def copy() -> None:
+        pending = b""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        try:
+            for chunk in chunks:
+                pending += chunk
+                start = pending.find(banner)
+                if start >= 0:
+                    pending = pending[:start]
+                    break
+                # Hold back what may be the start of a banner.
+                keep = next((n for n in range(len(banner) - 1, 0, -1) if pending.endswith(banner[:n])), 0)
+                ready = pending[: len(pending) - keep]
+                pending = pending[len(pending) - keep :]
+                pass_on(decoder.decode(ready), sink)
+            pass_on(decoder.decode(pending, final=True), sink)
+        except (BrokenPipeError, ValueError):  # the reader has gone
+            pass
+        except OSError as error:
+            failures.append(error)
+        # Drain the pipe: ranks would block when it is full.
+        for _ in chunks:
+            pass
+
+    thread = threading.Thread(target=copy, daemon=True)
+    thread.start()
+    return thread
+
+
+def _chunks(pipe: int, stop: int) -> Iterator[bytes]:
+    """Yield what arrives in a pipe until it or `stop` is at its end."""
+    poll = select.poll()
+    for descriptor in (pipe, stop):
+        poll.register(descriptor, select.POLLIN)
+    while stop not in dict(poll.poll()):
+        chunk = os.read(pipe, 65536)
+        if not chunk:
+            return
+        yield chunk
+    os.set_blocking(pipe, False)
+    with contextlib.suppress(BlockingIOError):
+        yield os.read(pipe, 1 << 20)  # the most that a pipe holds
+
+
+def pass_on(text: str, sink: IO[str]) -> None:
+    """Write text; escape what the stream cannot encode."""
+    if text:
+        encoding = getattr(sink, "encoding", None) or "utf-8"
+        sink.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sink.flush()
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End mpiexec and its ranks: send SIGTERM, then kill the whole group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=GRACE)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode is None:  # not wait(): Ctrl-C within poll() may have left its lock locked
+        with contextlib.suppress(ChildProcessError):
+            process.returncode = os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])

@@ -6,12 +6,13 @@ import os
 import pickle
 import signal
 import sys
+from functools import partial
 
 from himach.errors import as_himach
 from himach.ranks import process_exit
 from himach.ranks.communicator import World
-from himach.ranks.launch.parent_channel import ParentChannel, read_umask
-from himach.ranks.launch.spawn import FORKS, exec_mpiexec
+from himach.ranks.launch.parent_channel import BEGUN, DIED, ParentChannel, read_umask
+from himach.ranks.launch.pool import FORKS, RANK, exec_mpiexec, unpack_work
 from himach.ranks.process_exit import promised_rank
 
 #: Argument of the tasks of a job step, of which only the first finds the starting process.
@@ -52,10 +53,8 @@ def _fork(parent: ParentChannel, ranks: int) -> None:
 
     if speaks_pmi(load()) and not has_threads():
         os.chdir("/")  # do not keep the user's directory mounted while there is no work
-        fork_ranks(ranks, starter, parent.report_end, parent.report_death)
+        fork_ranks(ranks, starter, parent.report_end, partial(parent.say, DIED))
         return
-    from himach.ranks.launch.pool import RANK
-
     exec_mpiexec(RANK, ranks)
 
 
@@ -88,13 +87,12 @@ def _work(parent: ParentChannel | None, step: bool) -> None:
 def do_work(world: World, work: bytes, parent: ParentChannel | None) -> None:
     """Do this rank's part of the work when all ranks are there; rank 0 leaves the result to `parent`."""
     from himach.ranks.collective import is_everywhere
-    from himach.ranks.launch.pool import unpack_work
     from himach.ranks.mpi import end_together
 
     if parent is not None:
         parent.publish_last_words(world.comm.rank)
         if world.comm.rank == 0:
-            parent.report_begin()
+            parent.say(BEGUN)
     try:
         with process_exit.guard_os_exit():
             value = unpack_work(work)(world)

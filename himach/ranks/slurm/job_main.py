@@ -1,7 +1,7 @@
 """``python -m himach.ranks.slurm.job_main``: script of a job; joins the submitting process and has ranks do its work.
 
-The ranks of a run are a step of the job (`himach.ranks.slurm.steps`). When they have ended, those of the next run start
-and wait. The script, and with it the job, ends when the submitting process has gone.
+The ranks of a run are a step of the job (`StepPool`). When they have ended, those of the next run start and wait. The
+script, and with it the job, ends when the submitting process has gone.
 """
 
 from __future__ import annotations
@@ -9,24 +9,28 @@ from __future__ import annotations
 import io
 import json
 import os
+import pickle
 import queue
 import re
 import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import NoReturn
 
-from himach.errors import HimachError, RankError, UsageError, as_himach
-from himach.ranks.launch.parent_channel import KINDS
-from himach.ranks.launch.stop_requests import Terminated, terminate
+from himach.errors import RankError, UsageError, as_himach
+from himach.ranks.launch.parent_channel import portable
+from himach.ranks.launch.pool import RANK, RankPool
+from himach.ranks.launch.stop_requests import terminate
+from himach.ranks.mpi import load
 from himach.ranks.slurm.job import JOINS, UNREACHABLE
 from himach.ranks.slurm.session import MessageKind, Session, join
-from himach.ranks.slurm.steps import StepPool, fitting_mpi
 
-__all__: list[str] = []
-
+PMIX = ("Open MPI", "PRRTE")
+#: Options of srun. Steps overlap: the next run's step starts before SLURM has removed the last one.
+STEP = ("--quiet", "--kill-on-bad-exit=1", "--unbuffered", "--export=ALL", "--overlap")
 AT_MOST = 1000  # most characters kept of a line of srun
 ATTEMPTS, SECONDS, PAUSE = 3, 10.0, 2.0  # for reaching the process that submitted this job
 
@@ -78,34 +82,31 @@ class JobWork:
             head, _, work = self._requests.get().partition(b"\n")
             request = json.loads(head)
             try:
-                moved = self._follow(request["environ"], request["cwd"])
+                self._follow(request["environ"], request["cwd"])
                 os.umask(request["umask"])
-                if moved or not ranks.alive:
+                if not ranks.alive:
                     ranks.end()
                     ranks = self._ranks()
                 self._busy = True
                 if self._stopped:  # stopped while ranks were started
                     raise KeyboardInterrupt
-                result = ranks.do(work, request["keeps"], last=True)
+                answer = MessageKind.RESULT, ranks.do(work, request["keeps"], last=True)
             except KeyboardInterrupt:
-                self._busy = False
-                self._session.send(MessageKind.STOPPED)
+                answer = MessageKind.STOPPED, b""
             except Exception as error:
+                answer = MessageKind.ERROR, pickle.dumps(portable(as_himach(error)))
+            finally:
                 self._busy = False
-                self._send_error(as_himach(error))
-            else:
-                self._busy = False
-                self._session.send(MessageKind.RESULT, result)
+            self._session.send(*answer)
             ranks = self._ranks()
 
     def _ranks(self) -> StepPool:
         return StepPool(self._options, self._errors.take_death)
 
-    def _follow(self, changes: dict[str, str | None], cwd: str) -> bool:
-        """Take the requester's environment and directory; return whether ranks must be restarted."""
+    def _follow(self, changes: dict[str, str | None], cwd: str) -> None:
+        """Take the requester's environment and directory."""
         requested = {**self._environ, **changes}
         environ = {name: value for name, value in requested.items() if value is not None}
-        moved = environ != dict(os.environ)
         os.environ.update(environ)
         for name in os.environ.keys() - environ.keys():
             del os.environ[name]
@@ -116,11 +117,6 @@ class JobWork:
                 f"the working directory {cwd} is not there on the nodes of job {os.environ.get('SLURM_JOB_ID')} "
                 f"({error.strerror}): os.chdir() to one that all nodes see"
             ) from None
-        return moved
-
-    def _send_error(self, error: HimachError) -> None:
-        kind = next(base.__name__ for base in type(error).__mro__ if base.__name__ in KINDS)
-        self._session.send(MessageKind.ERROR, json.dumps({"kind": kind, "text": str(error)}).encode())
 
     def _on_stop(self, number: int, frame: FrameType | None) -> None:
         if self._busy:
@@ -142,18 +138,43 @@ class JobWork:
         os._exit(0)  # SLURM ends the ranks with this script
 
 
+class StepPool(RankPool):
+    """Ranks that are the tasks of one step of this job; rank 0 is on this process's node."""
+
+    def __init__(self, options: Sequence[str], first_death: Callable[[], str]) -> None:
+        self._first_death = first_death
+        tasks = int(os.environ.get("SLURM_NTASKS") or os.environ["SLURM_JOB_NUM_NODES"])  # the default is one a node
+        words = ["srun", *STEP, f"--ntasks={tasks}", *options]
+        if cpus := os.environ.get("SLURM_CPUS_PER_TASK"):  # srun ignores it since 22.05
+            words.append(f"--cpus-per-task={cpus}")
+        super().__init__([*words, *RANK, "step"], tasks, step=True)
+
+    def _death(self, status: int, first: int | None) -> str:
+        subject = self._first_death() or f"a rank (srun ended with exit code {status})"
+        rest = f", and the other ranks of {self._size} were ended" if self._size > 1 else ""
+        return f"{subject} ended before the work was done{rest}; what it, its MPI library or SLURM printed is above"
+
+    def _pass_on(self, signum: int) -> None:
+        self._process.send_signal(signum)  # srun forwards it to all
+
+    def _kill(self) -> None:
+        self._channel.end_ranks()  # ends rank 0; srun then ends the others
+
+
+def fitting_mpi() -> str:
+    """Return srun's option with which ranks of the present MPI library find each other."""
+    library = load()
+    return "--mpi=pmix" if any(name in library for name in PMIX) else "--mpi=pmi2"
+
+
 def main() -> None:
     """Join the process that submitted this job and work for it until it ends."""
     host, port, key = os.environ.pop(JOINS).split()
     session = _join(host, int(port), key.encode())
     try:
         JobWork(session, sys.argv[1:]).do_all()
-    except Terminated:
-        pass
-    except OSError:
-        pass  # the submitter has gone
     finally:
-        os._exit(0)
+        os._exit(0)  # SIGTERM arrived, or the submitter has gone
 
 
 def _join(host: str, port: int, key: bytes) -> Session:

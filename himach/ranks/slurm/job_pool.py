@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pickle
 import queue
 import secrets
 import shlex
@@ -17,8 +18,8 @@ from collections.abc import Sequence
 
 from himach.errors import HimachError, RankError
 from himach.io.server.admission_listener import AdmissionListener
-from himach.ranks.launch.parent_channel import KINDS, detach_in_children, read_umask
-from himach.ranks.launch.spawn import ENDING, common_environment, pass_on
+from himach.ranks.launch.parent_channel import detach_in_children, read_umask
+from himach.ranks.launch.pool import ENDING, common_environment, pass_on
 from himach.ranks.launch.stop_requests import Terminated, relay_signals
 from himach.ranks.slurm.job import JOINS, UNREACHABLE, JobState, SlurmJob, split_options
 from himach.ranks.slurm.session import MessageKind, Session
@@ -68,11 +69,6 @@ class JobPool:
             self.end()
             raise
 
-    @property
-    def current(self) -> bool:
-        """True: each piece of work carries the changes of the environment."""
-        return True
-
     def do(self, work: bytes, keeps: bool = False) -> bytes:
         """Have all ranks do this work when the job has begun; return rank 0's result."""
         before, now = self._environ, common_environment()
@@ -88,8 +84,7 @@ class JobPool:
                 raise
         if kind is MessageKind.RESULT:
             return body
-        fields = json.loads(body) if kind is MessageKind.ERROR else None
-        error = fields and KINDS[fields["kind"]](fields["text"])
+        error = pickle.loads(body) if kind is MessageKind.ERROR else None
         if error is None or (isinstance(error, RankError) and self.job.poll().is_over):
             error = self._lost_error()
             self.end()

@@ -1,5 +1,6 @@
 """What ranks and the process that started them hand over and print; they end with it, whatever they are doing."""
 
+import contextlib
 import io
 import json
 import os
@@ -20,9 +21,8 @@ import himach
 from himach.errors import RankError, TrajectoryError
 from himach.ranks import segments
 from himach.ranks.launch.parent_channel import RankChannel
-from himach.ranks.launch.pool import RANK, RankPool, pack_work
+from himach.ranks.launch.pool import RANK, RankPool, end, pack_work, relay
 from himach.ranks.launch.pool import spawn as spawn_ranks
-from himach.ranks.launch.spawn import end, rank_environment, relay
 
 BUSY = """
 import ctypes, sys
@@ -60,14 +60,14 @@ def test_a_rank_that_holds_pythons_lock_ends_with_its_starter():
 
 
 def test_a_rank_that_comes_after_its_starter_has_gone_ends_at_once():
-    with RankChannel() as channel:
+    with contextlib.closing(RankChannel()) as channel:
         gone = channel.variable
     done = subprocess.run([sys.executable, "-c", BUSY], env=os.environ | gone, timeout=20, check=False)
     assert done.returncode == 1
 
 
 def test_a_rank_whose_starters_number_is_anothers_ends_at_once():
-    with RankChannel() as channel:
+    with contextlib.closing(RankChannel()) as channel:
         (name, value), *_ = channel.variable.items()
         *numbers, inode = value.split()
         wrong = {name: " ".join([*numbers, str(int(inode) + 1)])}
@@ -278,7 +278,7 @@ def test_a_process_that_is_gone_has_ended():
 
 @pytest.mark.parametrize("launcher", ["", "mpiexec"])
 def test_a_missing_mpiexec_is_said_before_ranks_are_started(monkeypatch, tmp_path, launcher):
-    monkeypatch.setattr("himach.ranks.launch.spawn._beside", lambda: tmp_path / "mpiexec")
+    monkeypatch.setattr("himach.ranks.launch.pool._beside", lambda: tmp_path / "mpiexec")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("HIMACH_LAUNCHER", launcher)
     with pytest.raises(himach.HimachError, match=r"there is none: pip install 'himach\[local\]', or load"):
@@ -291,6 +291,6 @@ def test_a_task_of_a_step_may_be_where_no_folder_is():
         RANK
     )
     mpiexec = [str(Path(sys.executable).with_name("mpiexec")), "-launcher", "fork", "-n", "2"]
-    pool = RankPool([*mpiexec, "sh", "-c", f"{gone} step"], 2, environ=rank_environment())
+    pool = RankPool([*mpiexec, "sh", "-c", f"{gone} step"], 2, step=True)
     found = pickle.loads(pool.do(pack_work(all_folders), last=True))
     assert found == 2 * [os.getcwd()]
