@@ -2,7 +2,7 @@
 
 `guard_os_exit()` surrounds a run's work in this process and makes `os._exit()` an exception, as `sys.exit()` is. Ranks
 of a launcher also `enter_run()`, which raises if a rank has left. An uncaught exception ends all ranks. SLURM lets
-ranks wait for one that died, so that a `StepGuard` ends the step. `exit_process()` ends a rank without destructors.
+ranks wait for one that died, so that a guard ends the step. `exit_process()` ends a rank without destructors.
 
 Also what a launcher (srun, mpiexec) told this process of its world, read from the environment without MPI.
 """
@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import os
 import re
 import select
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -25,7 +27,8 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from himach.errors import HimachError, Interruption, RankError
-from himach.ranks.communicator import Communicator
+from himach.ranks.collective import is_everywhere
+from himach.ranks.communicator import Communicator, node_name
 
 # The first variable that is set counts. SLURM_NTASKS does not: a batch script has it before srun or mpiexec starts
 # ranks.
@@ -82,7 +85,7 @@ _workers: set[tuple[int, int]] = set()  # process and thread of each that does a
 _exit_now = os._exit
 _exit_before = os._exit  # what the guard replaced
 _leave: Callable[[], object] | None = None  # tells the other ranks that this one ends
-_guard: StepGuard | None = None
+_guard: tuple[int, subprocess.Popen[bytes]] | None = None  # process and guard of a rank of a SLURM step
 _forked: int | None = None  # pid of this process, if himach's launcher forked it as a rank
 
 
@@ -120,8 +123,6 @@ def _guarded_exit(status: int) -> NoReturn:
 
 def set_parent_death_signal(parent: int) -> None:
     """Have the kernel kill this process when `parent`, or its thread that started this process, ends."""
-    import ctypes  # imported here: commands that start no ranks need not wait for it
-
     ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
         _exit_now(1)
@@ -196,8 +197,6 @@ def watch_exit(comm: Communicator, abort: Callable[[int], NoReturn]) -> None:
 
 def _end_with_error(comm: Communicator, error: HimachError) -> None:
     """Print an error once; end this rank if all ranks have it, return if others must be ended."""
-    from himach.ranks.collective import is_everywhere
-
     everywhere = is_everywhere(error)
     if comm.rank == 0 or not everywhere:
         print(f"himach: error: {error}", file=sys.stderr, flush=True)
@@ -235,57 +234,38 @@ def _tell(comm: Communicator, word: int) -> Any:
     return words
 
 
-class StepGuard:
-    """A process beside a rank of a SLURM step that ends the step if the rank dies without a message.
+#: Guard of a rank: a shell that waits for the end of a pipe, whatever the rank is doing or dies of.
+GUARD = (
+    "trap '' INT TERM USR1; last=; while read -r word; do last=$word; done; "
+    '[ "$last" = done ] && exit; '
+    "sleep 0.3; "  # when all ranks are ended, this guard is ended too
+    '[ "$last" = told ] || echo "himach: error: $1" >&2; '
+    'exec scancel --quiet --signal=KILL "$2" 2>/dev/null'
+)
 
-    By default SLURM leaves the other ranks of a step waiting when one has ended; other launchers end them. The guard
-    is a shell that waits for the end of a pipe, whatever the rank is doing or dies of.
+
+def guard_step() -> None:
+    """Start a guard, once, if this is a rank of a SLURM step: it ends the step if the rank dies without a message.
+
+    By default SLURM leaves the other ranks of a step waiting when one has ended; other launchers end them.
     """
-
-    SCRIPT = (
-        "trap '' INT TERM USR1; last=; while read -r word; do last=$word; done; "
-        '[ "$last" = done ] && exit; '
-        "sleep 0.3; "  # when all ranks are ended, this guard is ended too
-        '[ "$last" = told ] || echo "himach: error: $1" >&2; '
-        'exec scancel --quiet --signal=KILL "$2" 2>/dev/null'
-    )
-
-    def __init__(self, step: str) -> None:
-        import subprocess
-
-        from himach.ranks.communicator import node_name
-
-        message = (
-            f"rank {promised_rank()} of {promised_ranks()} (node {node_name()}) died, by a signal or an exit of "
-            "its own, before its work was done; all ranks are ended"
-        )
-        self._process = os.getpid()
-        read_end, self._line = os.pipe()
-        with open(read_end, "rb") as line:
-            self._shell = subprocess.Popen(
-                ["/bin/sh", "-c", self.SCRIPT, "sh", message, step], stdin=line, stdout=subprocess.DEVNULL
-            )
-
-    def say(self, word: str) -> None:
-        """Report how this rank ends: "done", or "told" if it printed an error and the others must end."""
-        if os.getpid() == self._process:
-            with contextlib.suppress(OSError):
-                os.write(self._line, f"{word}\n".encode())
-
-
-def guard_step(environ: Mapping[str, str] = os.environ) -> None:
-    """Start the guard, once, if this process is one of several ranks of a SLURM step."""
     global _guard
-    step = (environ.get("SLURM_JOB_ID"), environ.get("SLURM_STEP_ID"))
-    if _guard is None and None not in step and promised_ranks(environ) > 1:
-        with contextlib.suppress(OSError):
-            _guard = StepGuard(".".join(map(str, step)))
-            atexit.register(_guard.say, "done")
-            _replace_os_exit()
+    step = (os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_STEP_ID"))
+    if _guard is not None or None in step or promised_ranks() == 1:
+        return
+    message = (
+        f"rank {promised_rank()} of {promised_ranks()} (node {node_name()}) died, by a signal or an exit of its own, "
+        "before its work was done; all ranks are ended"
+    )
+    words = ["/bin/sh", "-c", GUARD, "sh", message, ".".join(map(str, step))]
+    with contextlib.suppress(OSError):
+        _guard = os.getpid(), subprocess.Popen(words, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        atexit.register(say, "done")
+        _replace_os_exit()
 
 
 def exit_process(status: int, word: str = "done") -> NoReturn:
-    """End this process at once and tell its guard, if it has one (see `StepGuard.say`)."""
+    """End this process at once and tell its guard, if it has one (see `say`)."""
     say(word)
     _exit_now(status)
 
@@ -298,6 +278,9 @@ def flush() -> None:
 
 
 def say(word: str) -> None:
-    """Tell the guard, if there is one, how this rank ends."""
-    if _guard is not None:
-        _guard.say(word)
+    """Tell the guard, if any, how this rank ends: "done", or "told" if it printed an error and others must end."""
+    if _guard is not None and _guard[0] == os.getpid():
+        pipe = _guard[1].stdin
+        assert pipe is not None
+        with contextlib.suppress(OSError):
+            pipe.write(f"{word}\n".encode())
