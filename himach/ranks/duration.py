@@ -10,23 +10,22 @@ from himach.errors import UsageError
 UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 WORDS = ("d(?:ays?)?", "h(?:ours?)?", "m(?:in(?:utes?)?)?", "s(?:ec(?:onds?)?)?")
 _NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
-_UNITS = re.compile("".join(rf"(?:{_NUMBER}\s*{word}\s*)?" for word in WORDS), re.IGNORECASE)
-_SECONDS = re.compile(_NUMBER)
-_DAYS = re.compile(r"(\d+)-(\d+)(?::(\d+))?(?::(\d+))?")
-_CLOCK = re.compile(r"(?:(\d+):)?(\d+):(\d+)")
+#: How a duration may be written, and the units of its numbers.
+FORMS = {
+    _NUMBER: "s",
+    r"(\d+)-(\d+)(?::(\d+))?(?::(\d+))?": "dhms",
+    r"(?:(\d+):)?(\d+):(\d+)": "hms",
+    "".join(rf"(?:{_NUMBER}\s*{word}\s*)?" for word in WORDS): "dhms",
+}
 
 
 def parse_duration(text: str) -> float:
     """Return a duration in seconds."""
     text = text.strip()
-    if _SECONDS.fullmatch(text):
-        return float(text)
-    if match := _DAYS.fullmatch(text):
-        return _sum("dhms", match.groups())
-    if match := _CLOCK.fullmatch(text):
-        return _sum("hms", match.groups())
-    if text and (match := _UNITS.fullmatch(text)):
-        return _sum("dhms", match.groups())
+    for form, units in FORMS.items():
+        if text and (match := re.fullmatch(form, text, re.IGNORECASE)):
+            numbers = zip(units, match.groups(), strict=True)
+            return sum(UNITS[unit] * float(number) for unit, number in numbers if number)
     raise UsageError(f"{text!r} is no length of time; write for example 55m, 1h30m, 3300 (seconds) or 00:55:00")
 
 
@@ -41,7 +40,3 @@ def parse_seconds(value: float | str, name: str) -> float:
     if not (seconds > 0 and math.isfinite(seconds)):
         raise UsageError(f"{name} must be longer than nothing, not {value!r}")
     return seconds
-
-
-def _sum(units: str, numbers: tuple[str | None, ...]) -> float:
-    return sum(UNITS[unit] * float(number) for unit, number in zip(units, numbers, strict=True) if number)
