@@ -48,23 +48,18 @@ class Alone:
         """Return at once."""
 
     def bcast(self, obj: Any, root: int = 0) -> Any:
-        """Return `obj`."""
         return obj
 
     def gather(self, sendobj: Any, root: int = 0) -> Any:
-        """Return a list of the one object."""
         return [sendobj]
 
     def allgather(self, sendobj: Any) -> Any:
-        """Return a list of the one object."""
         return [sendobj]
 
     def allreduce(self, sendobj: Any, op: Any = None) -> Any:
-        """Return `sendobj`."""
         return sendobj
 
     def iprobe(self, *, tag: int) -> bool:
-        """Return False: there is no sender."""
         return False
 
     def _refuse(self, *args: Any, **keywords: Any) -> Any:

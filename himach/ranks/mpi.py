@@ -10,8 +10,10 @@ import resource
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from operator import or_
 from pathlib import Path
 from typing import Any, NoReturn
@@ -188,8 +190,6 @@ def _initialise() -> None:
 
     mpi4py.rc.thread_level = "serialized"
     if "SLURM_STEP_ID" in os.environ and _has_wheel("mpich"):  # not a site's own MPICH, which knows its network best
-        from concurrent.futures import ThreadPoolExecutor
-
         with ThreadPoolExecutor(1) as thread:
             thread.submit(import_module, "mpi4py.MPI").result()
     else:
@@ -199,8 +199,6 @@ def _initialise() -> None:
 
 
 def _has_wheel(name: str) -> bool:
-    from importlib.metadata import PackageNotFoundError, version
-
     try:
         version(name)
     except PackageNotFoundError:

@@ -53,7 +53,7 @@ BUDGETS: dict[str, int] = {
     "himach/mount": 899,
     "himach/output": 2768,
     "himach/planning": 1333,
-    "himach/ranks": 3891,
+    "himach/ranks": 3851,
     "himach/report": 2301,
     "himach/rows": 612,
     "himach/runner": 5658,

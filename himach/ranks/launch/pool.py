@@ -13,6 +13,7 @@ import linecache
 import os
 import pickle
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,6 +50,7 @@ KEEPER = (
     "trap '' USR1; trap : TERM; python=$0 sweeper=$1 since=$2; shift 2; "
     '"$@" || exec "$python" -I -S "$sweeper" "$since" $?'
 )
+BANNER = b"=" * 83 + b"\n"  # of MPICH's message about a death
 GRACE = 3.0  # seconds between SIGTERM to mpiexec and SIGKILL
 ENDING = LIMIT + 2.0  # seconds that ranks which keep pairs may take to end after SIGTERM
 
@@ -211,8 +213,6 @@ def _beside() -> Path:
 
 def _mpiexec(command: Sequence[str], ranks: int) -> list[str]:
     """Return the command line of a keeper whose mpiexec runs ranks here."""
-    import shutil
-
     beside = _beside()
     mpiexec = str(beside) if beside.exists() else shutil.which("mpiexec")
     if mpiexec is None:
@@ -252,9 +252,7 @@ def common_environment() -> dict[str, str]:
     environ["PYTHONIOENCODING"] = "utf-8"  # between ranks and this process, which knows its terminal's
     if is_watched():
         environ.setdefault("HIMACH_PROGRESS", "tty")
-        from shutil import get_terminal_size
-
-        environ.setdefault("COLUMNS", str(get_terminal_size().columns))
+        environ.setdefault("COLUMNS", str(shutil.get_terminal_size().columns))
     return environ
 
 
@@ -278,7 +276,6 @@ def relay_output(process: subprocess.Popen[bytes]) -> Iterator[None]:
 def relay(source: IO[bytes] | None, sink: IO[str], stop: int, failures: list[OSError]) -> threading.Thread:
     """Copy `source` until it or `stop` ends, as others may hold the pipe; leave out MPICH's banner of a death."""
     assert source is not None
-    banner = b"=" * 83 + b"\n"
     chunks = _chunks(source.fileno(), stop)
 
     def copy() -> None:
@@ -286,15 +283,11 @@ def relay(source: IO[bytes] | None, sink: IO[str], stop: int, failures: list[OSE
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         try:
             for chunk in chunks:
-                pending += chunk
-                start = pending.find(banner)
-                if start >= 0:
-                    pending = pending[:start]
+                pending, banner, _ = (pending + chunk).partition(BANNER)
+                if banner:
                     break
-                # Hold back what may be the start of a banner.
-                keep = next((n for n in range(len(banner) - 1, 0, -1) if pending.endswith(banner[:n])), 0)
-                ready = pending[: len(pending) - keep]
-                pending = pending[len(pending) - keep :]
+                ready = pending.rstrip(b"=")  # the rest may be the start of a banner
+                pending = pending[len(ready) :]
                 pass_on(decoder.decode(ready), sink)
             pass_on(decoder.decode(pending, final=True), sink)
         except (BrokenPipeError, ValueError):  # the reader has gone

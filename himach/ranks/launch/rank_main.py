@@ -10,9 +10,12 @@ from functools import partial
 
 from himach.errors import as_himach
 from himach.ranks import process_exit
+from himach.ranks.collective import is_everywhere
 from himach.ranks.communicator import World
+from himach.ranks.launch.launcher import fork_ranks, has_threads, speaks_pmi
 from himach.ranks.launch.parent_channel import BEGUN, DIED, ParentChannel, read_umask
 from himach.ranks.launch.pool import FORKS, RANK, exec_mpiexec, unpack_work
+from himach.ranks.launch.preload import preload
 from himach.ranks.process_exit import promised_rank
 
 #: Argument of the tasks of a job step, of which only the first finds the starting process.
@@ -45,10 +48,7 @@ def main() -> None:
 def _fork(parent: ParentChannel, ranks: int) -> None:
     """Import what every run needs once for all ranks, fork them, and return in each."""
     starter = parent.watch()
-    from himach.ranks.launch.preload import preload
-
     preload()
-    from himach.ranks.launch.launcher import fork_ranks, has_threads, speaks_pmi
     from himach.ranks.mpi import load
 
     if speaks_pmi(load()) and not has_threads():
@@ -61,8 +61,6 @@ def _fork(parent: ParentChannel, ranks: int) -> None:
 def _work(parent: ParentChannel | None, step: bool) -> None:
     """Initialise MPI, wait for work, and do this rank's part of it."""
     if step:
-        from himach.ranks.launch.preload import preload
-
         preload()
     from himach.ranks.mpi import connect
 
@@ -86,7 +84,6 @@ def _work(parent: ParentChannel | None, step: bool) -> None:
 
 def do_work(world: World, work: bytes, parent: ParentChannel | None) -> None:
     """Do this rank's part of the work when all ranks are there; rank 0 leaves the result to `parent`."""
-    from himach.ranks.collective import is_everywhere
     from himach.ranks.mpi import end_together
 
     if parent is not None:

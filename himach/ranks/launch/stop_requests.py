@@ -7,6 +7,7 @@ thread reads it and ends the process if the main thread does not.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import signal
@@ -255,8 +256,6 @@ os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_forge
 
 def _die() -> NoReturn:
     """End this process by SIGTERM from any thread: signal.signal() works in the main thread only."""
-    import ctypes
-
     ctypes.CDLL(None).signal(signal.SIGTERM, None)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(1)
