@@ -62,14 +62,6 @@ CHAINS = {
 }
 
 
-@pytest.mark.parametrize("frames", [range(90), range(85, 1, -3)], ids=str)
-@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS.keys())
-@pytest.mark.parametrize("known", [0, 1 << 18], ids=["travelling", "known"])
-def test_uneven_stamps(monkeypatch, chain, frames, known):
-    monkeypatch.setattr(waves, "SHARED_STAMP_FRAMES", known)
-    check(5, chain, frames, uneven(frames))
-
-
 @pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS.keys())
 @pytest.mark.parametrize("memory", [None, 1 << 13], ids=["memory", "disk"])

@@ -6,7 +6,6 @@ import datetime
 import io
 import json
 import os
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -121,24 +120,6 @@ def test_what_cannot_be_written_is_named(tmp_path):
 def test_names_are_safe_and_never_collide(tmp_path, names, files):
     assert write_outcome(dict.fromkeys(names, 0), "mine", tmp_path) == files
     assert sorted(os.listdir(tmp_path)) == sorted(files)
-
-
-NUMBERS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers())
-CELLS = st.text(st.characters(exclude_categories=["Cs"]))
-
-
-@given(st.lists(st.tuples(NUMBERS, st.floats(), st.floats(width=32), CELLS)), CELLS)
-def test_columns_read_back_exactly(rows, name):
-    integers, doubles, singles, texts = (list(column) for column in zip(*rows, strict=True)) if rows else ([],) * 4
-    outcome = {"t": Table({"i": integers, "d": doubles, "s": np.array(singles, dtype=np.float32), f"x{name}": texts})}
-    with tempfile.TemporaryDirectory() as directory:
-        (file,) = write_outcome(outcome, "mine", directory)
-        header, *lines = read_csv((Path(directory) / file).read_bytes())
-    assert header == ["i", "d", "s", f"x{name}"]
-    assert [int(line[0]) for line in lines] == integers
-    np.testing.assert_array_equal([float(line[1]) for line in lines], doubles)
-    np.testing.assert_array_equal(np.array([line[2] for line in lines]).astype(np.float32), np.float32(singles))
-    assert [line[3] for line in lines] == texts
 
 
 def test_json_is_strict_and_sorted():

@@ -180,13 +180,6 @@ def test_short_columns_make_room_for_the_gap():
     assert lines[8] == "...  ..."
 
 
-def test_tables_can_be_pickled():
-    table = pickle.loads(pickle.dumps(Table({"n": [1, 2], "s": ["a", "b"]})))
-    assert isinstance(table, Table)
-    assert table["n"].tolist() == [1, 2]
-    assert table.rows == 2
-
-
 def test_an_empty_table_prints_itself():
     assert repr(Table({"a": []})).splitlines() == ["a", "-", "[0 rows]"]
     assert repr(Table({})) == "[0 rows]"

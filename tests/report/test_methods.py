@@ -311,10 +311,3 @@ def test_the_checklist_is_filled_as_far_as_runs_tell(rmsd, tmp_path):
     timed = with_record(rmsd, tmp_path / "timed", uncertainty=texts)
     halves = "`rmsd`: equilibrated from 4 ps, its halves differ, 9.1 independent values, interval by T."
     assert checklist(timed)["1a"] == [halves]
-
-
-def test_every_sign_that_means_something_to_latex_is_written_in_words():
-    for sign in '\\{}$&#%_^~<>|"`':
-        assert latex(sign).startswith("\\"), sign
-    assert latex("ÅΩςé½") == r"\AA{}\ensuremath{\Omega}\ensuremath{\sigma}{\'e}[U+00BD]\allowbreak{}"
-    assert latex("a\n  b") == "a b"

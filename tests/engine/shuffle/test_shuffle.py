@@ -15,7 +15,6 @@ from MDAnalysis.tests.datafiles import DCD, PSF
 from support.threads import ThreadComm, run_ranks
 
 import himach
-from himach.engine import mapping
 from himach.engine.pairs.block import SHARDS, Form, by_shard, objects, reshard, shards_for
 from himach.engine.pairs.keys import ENCODED, encode
 from himach.engine.pairs.sharding import shard_rows
@@ -291,11 +290,6 @@ def test_the_file_of_a_running_process_has_no_name_and_is_its_own(tmp_path):
     assert str(tmp_path) in os.readlink(place) and "(deleted)" in os.readlink(place)
     assert os.stat(place).st_mode & 0o777 == 0o600
     scratch.close()
-
-
-def test_small_chunks_are_not_kept_one_by_one_on_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr(mapping, "CHUNK_BYTES", 1 << 12)
-    assert run(LIMIT, tmp_path).spilled > LIMIT
 
 
 MEMORY = 1 << 20
