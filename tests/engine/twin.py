@@ -1,15 +1,14 @@
-"""The slow, obvious twin of the engine: one process, plain dicts; and the made-up frames that both run on."""
+"""The twin of the engine, which is the plain runner; and the made-up frames that both run on."""
 
-import copy
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from support.plain import Stamp, put, reduced, regroup
 
-from himach.analysis import Analysis, Pairs
+from himach.analysis import Analysis
 from himach.engine import Passed, RankFrames, run_pass
 from himach.engine.shuffle.runs import Memory
 from himach.frame import Frame, RawFrame
@@ -17,108 +16,18 @@ from himach.ranks.communicator import Communicator, World, alone
 
 #: Bytes that the pairs of a rank may take; None: as many as they need.
 MEMORY: int | None = None
-RANK_OF_TYPE = {int: 0, float: 1, str: 2, bytes: 3, type(None): 4, tuple: 5}
-
-
-def sortable(key: Any) -> Any:
-    if isinstance(key, np.generic):
-        key = key.item()
-    if isinstance(key, tuple):
-        return (5, tuple(sortable(part) for part in key))
-    if isinstance(key, float):
-        key += 0.0
-    return (RANK_OF_TYPE[type(key)], 0 if key is None else key)
-
-
-def plain(key: Any) -> Any:
-    if isinstance(key, tuple):
-        return tuple(plain(part) for part in key)
-    key = key.item() if isinstance(key, np.generic) else key
-    return key + 0.0 if isinstance(key, float) else key
-
-
-@dataclass
-class TwinSeries:
-    """A series that is lists."""
-
-    stamps: list[tuple[int, int, float, Any]] = field(default_factory=list)
-    items: list[tuple[Any, Any]] = field(default_factory=list)  # (layout, value)
-
-    def __len__(self) -> int:
-        return len(self.stamps)
-
-    def __iter__(self) -> Iterator[tuple[float, Any]]:
-        return iter([(stamp[2], value) for stamp, (_, value) in zip(self.stamps, self.items, strict=True)])
-
-    @property
-    def frames(self) -> Any:
-        return np.array([stamp[0] for stamp in self.stamps], dtype=np.int64)
-
-    @property
-    def steps(self) -> Any:
-        return np.array([stamp[1] for stamp in self.stamps], dtype=np.int64)
-
-    @property
-    def times(self) -> Any:
-        return np.array([stamp[2] for stamp in self.stamps], dtype=np.float64)
-
-    @property
-    def boxes(self) -> Any:
-        if all(stamp[3] is None for stamp in self.stamps):
-            return None
-        empty = np.full(6, np.nan)
-        return np.array([empty if stamp[3] is None else stamp[3] for stamp in self.stamps], dtype=np.float32)
-
-    @property
-    def values(self) -> Any:
-        layouts = [layout for layout, _ in self.items]
-        if layouts[0] != "item" and all(layout == layouts[0] for layout in layouts):
-            values = [value for _, value in self.items]
-            return None if layouts[0] == "presence" else np.array(values, dtype=layouts[0][0])
-        values = [value for _, value in self.items]
-        plain = [isinstance(value, np.ndarray) and not value.dtype.hasobject for value in values]
-        shapes = {(value.dtype, value.shape) if member else None for value, member in zip(values, plain, strict=True)}
-        return np.stack(values) if len(shapes) == 1 and None not in shapes else values
-
-
-def emitted(items: Any) -> Iterator[tuple[Any, Any, Any]]:
-    for item in items or ():
-        if isinstance(item, Pairs):
-            for row, key in enumerate(item.keys.tolist()):
-                name = tuple(key) if isinstance(key, list) else key
-                if item.values is None:
-                    yield name, "presence", None
-                else:
-                    yield name, (item.values.dtype, item.values.shape[1:]), item.values[row].copy()
-        else:
-            yield item[0], "item", copy.deepcopy(item[1])
 
 
 def run_twin(chain: Sequence[Analysis], frames: range, raws: dict[int, RawFrame]) -> list[tuple[Any, Any]]:
     """Return (key, result) in key order, without combine()."""
-    groups: dict[Any, tuple[Any, TwinSeries]] = {}
+    groups: dict[Any, Any] = {}
     for number in sorted(frames):
-        raw = raws[number]
-        stamp = (number, frames.index(number), raw.time, raw.box)
-        for key, layout, value in emitted(chain[0].map(bind(raw, frames.index(number)))):
-            put(groups, key, stamp, layout, value)
+        raw, step = raws[number], frames.index(number)
+        put(groups, Stamp(number, step, raw.time, raw.box), chain[0].map(bind(raw, step)))
     for stage in chain[:-1]:
-        later: dict[Any, tuple[Any, TwinSeries]] = {}
-        ordered = sorted(groups.items(), key=lambda item: (item[1][1].stamps[0][0], item[0]))
-        for _, (key, series) in ordered:
-            for new, layout, value in emitted(stage.reduce(key, series)):
-                put(later, new, series.stamps[0], layout, value)
-        groups = later
-    results = [
-        (key, chain[-1].reduce(key, series)) for _, (key, series) in sorted(groups.items(), key=lambda item: item[0])
-    ]
-    return [(key, result) for key, result in results if result is not None]
-
-
-def put(groups: dict[Any, Any], key: Any, stamp: Any, layout: Any, value: Any) -> None:
-    _, series = groups.setdefault(sortable(key), (plain(key), TwinSeries()))
-    series.stamps.append(stamp)
-    series.items.append((layout, value))
+        groups = regroup(reduced(stage, groups, combines=False))
+    results = reduced(chain[-1], groups, combines=False)
+    return [(key, result) for key, _, result in results if result is not None]
 
 
 def made_up(numbers: Sequence[int], boxes: str = "all", n_atoms: int = 5) -> dict[int, RawFrame]:

@@ -1,16 +1,19 @@
 """The slow, obvious runner: one process, plain dicts, MDAnalysis's own iteration over frames, nothing of the engine.
 
-It says what an analysis means, so that it is the oracle for the engine and for the built-in analyses.
+It says what an analysis means, so that it is the oracle for the engine (`tests/engine/twin.py` runs it on made-up
+frames) and for the built-in analyses.
 """
 
 import copy
-from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import MDAnalysis
 import numpy as np
 
 import himach
 from himach.frame import Frame
+
+RANK_OF_TYPE = {int: 0, float: 1, str: 2, bytes: 3, type(None): 4, tuple: 5}
 
 
 class Results(dict):
@@ -19,23 +22,33 @@ class Results(dict):
     rows = None
 
 
-class Series:
-    """One key's values in frame order, with the stamps of their frames."""
+class Stamp(NamedTuple):
+    """When a value came."""
 
-    def __init__(self, stamps, values):
+    frame: int
+    step: int
+    time: float
+    box: Any
+
+
+class Series:
+    """One key's values in frame order, with the stamps of their frames and the layouts in which they were yielded."""
+
+    def __init__(self, stamps, layouts, values):
+        self.stamps, self._values = stamps, values
         self.frames = np.array([stamp.frame for stamp in stamps], dtype=np.int64)
         self.steps = np.array([stamp.step for stamp in stamps], dtype=np.int64)
         self.times = np.array([stamp.time for stamp in stamps], dtype=np.float64)
-        boxed = all(stamp.box is not None for stamp in stamps)
-        self.boxes = np.array([stamp.box for stamp in stamps]) if boxed else None
-        self.values = values
+        boxes = [np.full(6, np.nan) if stamp.box is None else stamp.box for stamp in stamps]
+        boxed = any(stamp.box is not None for stamp in stamps)
+        self.boxes = np.array(boxes, dtype=np.float32) if boxed else None
+        self.values = column(layouts, values)
 
     def __len__(self):
-        return len(self.frames)
+        return len(self.stamps)
 
     def __iter__(self):
-        values = [None] * len(self) if self.values is None else self.values
-        return zip(self.times, values, strict=True)
+        return zip([stamp.time for stamp in self.stamps], self._values, strict=True)
 
 
 def run(analysis, trajectory, topology=None, *, start=None, stop=None, step=None, **keywords):
@@ -49,17 +62,16 @@ def run(analysis, trajectory, topology=None, *, start=None, stop=None, step=None
     universe.trajectory[frames[0]]
     analysis.setup(universe)
 
-    groups, rows = {}, []  # key -> list of (stamp, value); (stamp, names, cells)
+    groups, rows = {}, []  # as put() makes them; (stamp, names, cells)
     for position, number in enumerate(frames):
         timestep = universe.trajectory[number]
         frame = make_frame(universe, timestep, position)
-        stamp = SimpleNamespace(frame=number, step=position, time=frame.time, box=copy.copy(frame.box))
+        stamp = Stamp(number, position, frame.time, copy.copy(frame.box))
         for item in analysis.map(frame) or ():
             if isinstance(item, himach.Row):
                 rows.append((stamp, item.names, item.values))
-                continue
-            for key, value in pairs_of([item]):
-                groups.setdefault(key, []).append((stamp, value))
+            else:
+                put(groups, stamp, [item])
     table = table_of(rows) if rows else None
     if analysis.yields_rows():
         return analysis.finish(table) if analysis.defines("finish") else table
@@ -80,13 +92,7 @@ def conclude(analysis, groups, universe=None, table=None):
 
     Later stages are set up at the first frame, too, if there is a Universe.
     """
-    results = {}
-    for key in sorted(groups, key=order):
-        stamps, values = zip(*groups[key], strict=True)
-        if analysis.defines("combine"):
-            stamps, values = stamps[:1], (analysis.combine(key, Series(stamps, column(values))),)
-        results[key] = (stamps, analysis.reduce(key, Series(stamps, column(values))))
-
+    results = list(reduced(analysis, groups))
     following = analysis.next_stage()
     if following is not None:
         following = copy.copy(following)
@@ -95,7 +101,7 @@ def conclude(analysis, groups, universe=None, table=None):
             universe.trajectory[analysis.frames[0]]
             following.setup(universe)
         return conclude(following, regroup(results), universe)
-    results = Results({key: result for key, (_, result) in results.items() if result is not None})
+    results = Results({key: result for key, _, result in results if result is not None})
     if table is not None:
         results.rows = table
     if analysis.defines("finish"):
@@ -103,48 +109,50 @@ def conclude(analysis, groups, universe=None, table=None):
     return {"key": list(results), "result": list(results.values())}
 
 
+def put(groups, stamp, yielded):
+    """Put what map() or reduce() yields into groups: sortable key -> (key, list of (stamp, layout, value))."""
+    for key, layout, value in pairs_of(yielded or ()):
+        groups.setdefault(sortable(key), (plain_key(key), []))[1].append((stamp, layout, value))
+
+
+def reduced(analysis, groups, combines=True):
+    """Give of each key, in their order: the key, the stamp of its first frame, and what reduce() makes of it."""
+    for _, (key, pairs) in sorted(groups.items(), key=lambda item: item[0]):
+        series = Series(*zip(*pairs, strict=True))
+        if combines and analysis.defines("combine"):
+            series = Series(series.stamps[:1], ("item",), (analysis.combine(key, series),))
+        yield key, series.stamps[0], analysis.reduce(key, series)
+
+
 def regroup(results):
     """Group what the reduce() of one stage yielded for the next, stamped with the first frame of its series."""
     groups = {}
-    for stamps, yielded in results.values():
-        for key, value in pairs_of(yielded or ()):
-            groups.setdefault(key, []).append((stamps[0], value))
-    return {key: sorted(pairs, key=lambda pair: pair[0].frame) for key, pairs in groups.items()}
+    for _, stamp, yielded in sorted(results, key=lambda result: result[1].frame):
+        put(groups, stamp, yielded)
+    return groups
 
 
 def pairs_of(yielded):
-    """Take what map() yields apart into copies of keys and values; a value of Pairs comes as a one-row array."""
+    """Take what map() yields apart into keys, layouts, and copies of values."""
     for item in yielded:
         if isinstance(item, himach.Pairs):
-            keys = item.keys.tolist()
-            values = [Present] * len(keys) if item.values is None else [Row(value) for value in item.values.copy()]
-            yield from zip([tuple(key) if isinstance(key, list) else key for key in keys], values, strict=True)
+            for row, key in enumerate(item.keys.tolist()):
+                name = tuple(key) if isinstance(key, list) else key
+                if item.values is None:
+                    yield name, "presence", None
+                else:
+                    yield name, (item.values.dtype, item.values.shape[1:]), item.values[row].copy()
         else:
-            key, value = item
-            yield (key.item() if isinstance(key, np.generic) else key), copy.deepcopy(value)
+            yield item[0], "item", copy.deepcopy(item[1])
 
 
-class Present:
-    """The value of a key that is merely present."""
-
-
-class Row:
-    """A value that came in Pairs and belongs into an array again."""
-
-    def __init__(self, value):
-        self.value = value
-
-
-def column(values):
-    """Return the values as reduce() gets them: None for presence, an array for Pairs, else a list."""
-    if all(value is Present for value in values):
-        return None
-    if all(isinstance(value, Row) for value in values):
-        return np.array([row.value for row in values])
-    plain = all(isinstance(value, np.ndarray) and not value.dtype.hasobject for value in values)
-    if plain and len({(v.dtype, v.shape) for v in values}) == 1:
-        return np.array(values)
-    return [value.value if isinstance(value, Row) else None if value is Present else value for value in values]
+def column(layouts, values):
+    """Return the values as reduce() gets them: None for presence, an array for Pairs or equal arrays, else a list."""
+    if layouts[0] != "item" and all(layout == layouts[0] for layout in layouts):
+        return None if layouts[0] == "presence" else np.array(values, dtype=layouts[0][0])
+    plain = [isinstance(value, np.ndarray) and not value.dtype.hasobject for value in values]
+    shapes = {(value.dtype, value.shape) if member else None for value, member in zip(values, plain, strict=True)}
+    return np.stack(values) if len(shapes) == 1 and None not in shapes else list(values)
 
 
 def make_frame(universe, timestep, position):
@@ -164,9 +172,17 @@ def spacing(times):
     return float((times[-1] - times[0]) / len(steps))
 
 
-def order(key):
-    """Return what sorts keys by type, then value: None, int, float, str, bytes, tuple."""
+def sortable(key):
+    """Return what sorts keys by type, then value."""
+    key = plain_key(key)
     if isinstance(key, tuple):
-        return 5, tuple(order(part) for part in key)
-    kinds = [type(None), int, float, str, bytes]
-    return kinds.index(type(key)), 0 if key is None else key
+        return 5, tuple(map(sortable, key))
+    return RANK_OF_TYPE[type(key)], 0 if key is None else key
+
+
+def plain_key(key):
+    """Return a key without types of numpy, and without a negative zero."""
+    if isinstance(key, tuple):
+        return tuple(map(plain_key, key))
+    key = key.item() if isinstance(key, np.generic) else key
+    return key + 0.0 if isinstance(key, float) else key

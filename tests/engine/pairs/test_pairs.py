@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from support.commands import run_python
+from support.plain import plain_key, sortable
 
 import himach
 from himach.engine.pairs.block import Form, by_shard, objects
@@ -22,7 +23,7 @@ from himach.engine.shuffle.stack import MergedBlocks
 from himach.errors import AnalysisError
 
 from ..cases import KEYS
-from ..twin import canonical, made_up, plain, run_engine, sortable
+from ..twin import canonical, made_up, run_engine
 
 
 @given(KEYS, KEYS)
@@ -35,7 +36,7 @@ def test_encodings_order_as_keys_do(a, b):
 def test_what_is_decoded_is_what_was_encoded(key):
     back = decode(encode(key))
     assert sortable(back) == sortable(key)
-    assert repr(back) == repr(plain(key))
+    assert repr(back) == repr(plain_key(key))
 
 
 @pytest.mark.parametrize("n", [0, 1, -1, 255, 256, -255, -256, 2**63 - 1, -(2**63), 2**63, 2**960, -(2**960), 2**8000])

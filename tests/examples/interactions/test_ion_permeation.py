@@ -81,8 +81,8 @@ def test_paths_are_thinned_out():
     analysis = IonPermeation(**KCSA)
     m = 2 * POINTS + 1
     values = np.column_stack([np.arange(m), np.full(m, ELSEWHERE)])
-    stamps = [plain.SimpleNamespace(frame=i, step=i, time=float(i), box=None) for i in range(m)]
-    result = analysis.reduce(544, plain.Series(stamps, values))
+    stamps = [plain.Stamp(i, i, float(i), None) for i in range(m)]
+    result = analysis.reduce(544, plain.Series(stamps, [(values.dtype, (2,))] * m, values))
     assert len(result["z"]) == len(result["time_ps"]) <= POINTS
     np.testing.assert_array_equal(result["z"], result["time_ps"])
     assert result["z"].dtype == np.float32  # what positions are: further digits of a difference say nothing
