@@ -34,15 +34,6 @@ def examples() -> list[doctest.DocTest]:
     return [test for test in result if ".__test__." not in test.name]  # Cython lists its functions once more
 
 
-@pytest.fixture
-def server(tmp_path, monkeypatch):
-    """This node's server, for what pushes frames."""
-    monkeypatch.setenv("HIMACH_CACHE", str(tmp_path / "store"))
-    commands.himach("cache", "start", code=0)
-    yield
-    commands.himach("cache", "stop", code=0)
-
-
 def test_examples_in_docstrings_show_what_is_so(server, capsys):
     import MDAnalysis as mda
 

@@ -42,14 +42,6 @@ def place(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def server(place):
-    """This node's server."""
-    commands.himach("cache", "start", code=0)
-    yield
-    commands.himach("cache", "stop", code=0)
-
-
-@pytest.fixture
 def other():
     """A writer in another process, which has written a frame."""
     process = subprocess.Popen(

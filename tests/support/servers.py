@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.commands import himach
 
 from himach.io.server.admission import make_key
 from himach.io.server.client import Client, find
@@ -78,6 +79,14 @@ def run_server(tmp_path, key):
         if one.process.poll() is None:
             one.process.kill()
             one.process.wait(30)
+
+
+@pytest.fixture
+def server():
+    """The server of this node, for the store that the environment names."""
+    himach("cache", "start", code=0)
+    yield
+    himach("cache", "stop", code=0)
 
 
 def free_addresses(n):

@@ -73,14 +73,6 @@ def test_a_file_that_is_replaced(tmp_path):
         himach.follow(Emit(), path, topology, every=2, idle=5, progress=False, on_update=replace)
 
 
-@pytest.fixture
-def server(monkeypatch):
-    """A server of this test's store."""
-    commands.himach("cache", "start", code=0)
-    yield
-    commands.himach("cache", "stop", code=0)
-
-
 def test_a_dataset_that_is_being_pushed(tmp_path, server):
     topology, _ = make(tmp_path, 1)
     counts = []
