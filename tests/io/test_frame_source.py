@@ -18,6 +18,7 @@ from .frame_sources import (
     BOX,
     N_ATOMS,
     N_FRAMES,
+    NOTE,
     CachedFramesTests,
     FrameSourceTests,
     OriginTests,
@@ -34,7 +35,7 @@ class TestStore(CachedFramesTests):
         for first in range(3):  # writers whose frames lie between one another
             fill(Store(tmp_path).dataset("/sim1", b"g1", **request.param), range(first, N_FRAMES, 3))
         dataset = Store(tmp_path).dataset("/sim1", b"g1", create=False)
-        dataset.attach("note", b"n" * 300_000)
+        dataset.attach("note", NOTE)
         assert (len(dataset.segments()) > 6) == bool(request.param)
         return dataset
 

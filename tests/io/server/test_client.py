@@ -81,18 +81,6 @@ def test_serialized_reads_of_neighbours_share_a_turn(run_server):
     assert shared == 2
 
 
-def test_serialized_reads_go_on_when_one_of_a_turn_is_killed(run_server):
-    running = run_server("--serialize-reads")
-    push(running, range(100), FAR)
-    with running.client() as held, running.client() as waiting:
-        kept = held.open("run").read([50])  # a turn that nobody ends
-        waiting.open("run")
-        held.close()
-        (frame,) = waiting.read([0])
-        assert frame.number == 0
-        assert [frame.number for frame in kept] == [50]  # it was granted
-
-
 def test_the_end_of_one_reader_is_not_that_of_anothers_turn(run_server):
     """Asking for the second one's frames ended the first one's turn; reading the first to its end ends none."""
     running = run_server("--serialize-reads")
@@ -143,19 +131,6 @@ def test_what_others_write_is_seen(run_server):
         assert client.holds(numbers, native=True).tolist() == [False, True, False, False]
         assert (client.native, client.alien) == (BitMap64(range(3)), BitMap64([12, 5_000_000]))
         assert client.bounds() == (0, 5_000_000)
-
-
-def test_attachments_come_in_parts(run_server):
-    running = run_server()
-    push(running, range(1))
-    sizes = (0, 1, PART - 1, PART, PART + 1, 3 * PART)
-    contents = {f"note{size}": np.random.default_rng(size).bytes(size) for size in sizes}
-    with Store(running.place).dataset("run") as dataset, running.client() as client:
-        for name, content in contents.items():
-            dataset.attach(name, content)
-        client.open("run")
-        assert {name: client.attachment(name) for name in contents} == contents
-        assert client.attachment("other") is None
 
 
 def test_an_attachment_that_is_replaced_while_it_is_fetched(run_server, monkeypatch):

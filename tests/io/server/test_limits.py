@@ -1,12 +1,9 @@
 """What a server spends on its clients, and on how many: memory, connections, those who say nothing."""
 
 import contextlib
-import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,38 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.cache_data import frame_of, push
-from support.messages import FRAME, OPEN, READ, STATUS, connect, dial, message, open_body, question, talk
+from support.messages import FRAME, OPEN, READ, connect, dial, message, open_body, talk
 
 import himach
 from himach.io.server.admission import make_key, read_key
 
-from .conftest import become
-
 MEGA = 1 << 20
-SERVE = """
-import sys
-from himach.io.server import control
-control.serve(sys.argv[1], ready=int(sys.argv[2]), **eval(sys.argv[3]))
-"""
-
-
-@pytest.fixture
-def run_limited(tmp_path):
-    """Returns a function that starts a server with limits that no option sets, and returns its socket's path."""
-    running = []
-
-    def run(**limits):
-        reader, writer = os.pipe()
-        command = [sys.executable, "-c", SERVE, str(tmp_path / f"n{len(running)}"), str(writer), repr(limits)]
-        running.append(subprocess.Popen(command, pass_fds=[writer]))
-        os.close(writer)
-        with os.fdopen(reader) as lines:
-            return json.loads(lines.readline())["socket"]
-
-    yield run
-    for one in running:
-        one.kill()
-        one.wait(30)
 
 
 def resident(process, what="VmRSS"):
@@ -90,21 +61,6 @@ def test_a_large_body_without_the_right_to_it(run_server, opened):
     assert resident(running.process, "VmHWM") - before < 20 * MEGA
 
 
-def test_silence_and_trickle_amid_a_message(run_limited):
-    path = run_limited(message_ms=500)
-    start = time.monotonic()
-    assert talk(path, PUSHING[:-1]) == b""
-    assert time.monotonic() - start < 5
-    with contextlib.ExitStack() as stack:
-        raw = dial(stack, path)
-        start = time.monotonic()
-        with pytest.raises(OSError):  # reset or broken pipe
-            for byte in PUSHING:
-                raw.sendall(bytes([byte]))
-                time.sleep(0.1)
-        assert time.monotonic() - start < 4
-
-
 # --- Connections ------------------------------------------------------------------------------------------------------
 
 
@@ -133,49 +89,6 @@ def test_the_end_of_a_host_is_noticed(run_server, key):
         (timer,) = (row[5] for row in rows if row[1].endswith(f":{theirs:04X}") and row[2].endswith(f":{ours:04X}"))
         when = int(timer.split(":")[1], 16) / os.sysconf("SC_CLK_TCK")
         assert timer.startswith("02") and when <= 60
-
-
-def test_a_full_server_says_what_allows_more(run_limited):
-    path = run_limited(connections=8)
-    with contextlib.ExitStack() as stack:
-        for _ in range(8):
-            assert dial(stack, path, question(STATUS)).recv(65536)
-        limit = b"the server has as many connections as it may have, 8; 'himach cache start --connections' allows more"
-        assert limit in talk(path, PUSHING, may_break=True)
-
-
-def crowd(path):
-    """Connect until it is refused; return the connections."""
-    several, said = [], b""
-    while b"this user has as many" not in said:
-        several.append(socket.socket(socket.AF_UNIX))
-        several[-1].connect(path)
-        with contextlib.suppress(BrokenPipeError):  # it may be refused before it says anything
-            several[-1].sendall(question(STATUS))
-        said = several[-1].recv(65536)
-    return several
-
-
-def test_another_user_has_not_all_connections(run_server, stranger, open_place):
-    running = run_server("--allow-user", stranger.pw_name, "--connections", "256", name=open_place / "store")
-    (counted, count), (wait, let_go) = os.pipe(), os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.close(let_go)
-            become(stranger)
-            several = crowd(running.path)
-            os.write(count, f"{len(several)}\n".encode())
-            os.read(wait, 1)
-        finally:
-            os._exit(0)
-    os.close(count)
-    with os.fdopen(counted) as lines:
-        assert lines.readline() == "129\n"
-    push(running, range(3))
-    os.close(let_go)
-    os.waitpid(child, 0)
-    os.close(wait)
 
 
 # --- Clients ----------------------------------------------------------------------------------------------------------

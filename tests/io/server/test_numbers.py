@@ -25,7 +25,7 @@ from himach.io.store.bodhi import MAX_NUMBER
 from himach.io.store.store import Store
 
 from ..frame_sources import N_FRAMES as SOURCE_FRAMES
-from ..frame_sources import CachedFramesTests, fill
+from ..frame_sources import NOTE, CachedFramesTests, fill
 
 FAR = [0, 1, 2**40, 2**40 + 3, MAX_NUMBER]
 MEMORY = 3_000_000  # kB of addresses that a command may take; a bit for each number would be 125 TiB
@@ -140,7 +140,7 @@ def marks(client):
 
 def keep(place, numbers=range(SOURCE_FRAMES)):
     fill(Store(place).dataset("/sim1", b"g1"), numbers)
-    Store(place).dataset("/sim1", b"g1").attach("note", b"n" * 300_000)
+    Store(place).dataset("/sim1", b"g1").attach("note", NOTE)
 
 
 @pytest.fixture(scope="module")

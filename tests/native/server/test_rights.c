@@ -9,23 +9,41 @@ enum { NOBODY = 65534 };
 
 /* --- Rights ------------------------------------------------------------------------------------------------------- */
 
-/* What another user gets: 0 if nothing, 1 if answers but no stop, 2 if even that. */
-static int as_nobody(void) {
+/* What comes of something that another user does; `otherwise`: what would, where none can be had. */
+static int as_nobody(int (*act)(void), int otherwise) {
+    if (geteuid() != 0) {
+        return otherwise;
+    }
     pid_t child = fork();
     if (child == 0) {
-        wire_link link = {.fd = -1};
-        int got = 0;
-        if (setuid(NOBODY) == 0 && link_dial(&link, socket_path, 0, NULL, 0, now_ms() + SOON_MS) == BODHI_OK &&
-            link_open(&link, 0, no_token, "/run", "one", 3, "", NULL, now_ms() + SOON_MS) == BODHI_OK) {
-            unsigned char number[8] = {0};
-            got = ask(&link, WIRE_READ, number, 8) == BODHI_OK;
-            got += got == 1 && question(&link, WIRE_STOP, NULL, 0, 0) == BODHI_OK;
-        }
-        _exit(got);
+        _exit(setuid(NOBODY) == 0 ? act() : -1);
     }
     int status;
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
     return WEXITSTATUS(status);
+}
+
+/* What one gets: 0 if nothing, 1 if answers but no stop, 2 if even that. */
+static int ask_and_stop(void) {
+    unsigned char number[8] = {0};
+    wire_link link = {.fd = -1};
+    if (link_dial(&link, socket_path, 0, NULL, 0, now_ms() + SOON_MS) != BODHI_OK ||
+        link_open(&link, 0, no_token, "/run", "one", 3, "", NULL, now_ms() + SOON_MS) != BODHI_OK ||
+        ask(&link, WIRE_READ, number, 8) != BODHI_OK) {
+        return 0;
+    }
+    return question(&link, WIRE_STOP, NULL, 0, 0) == BODHI_OK ? 2 : 1;
+}
+
+/* Connect until it is refused; how often it was not. */
+static int crowd(void) {
+    int n = 0;
+    for (int status = BODHI_OK; status == BODHI_OK; n++) {
+        wire_link link = {.fd = -1}; /* which stays open */
+        status = link_dial(&link, socket_path, 0, NULL, 0, now_ms() + SOON_MS);
+        status = status == BODHI_OK ? question(&link, WIRE_STATUS, NULL, 0, 0) : status;
+    }
+    return strstr(bodhi_message(), "this user has as many connections as one may have") != NULL ? n - 1 : -1;
 }
 
 static void test_rights(void) {
@@ -35,10 +53,13 @@ static void test_rights(void) {
     write_frames("/run", "one", BODHI_NATIVE, 0, 3);
     start((bodhi_serve_options){0});
     CHECK(link_dial(&link, socket_path, geteuid() + 1, NULL, 0, now_ms() + SOON_MS) == BODHI_ERROR_UNSAFE);
-    CHECK(geteuid() != 0 || as_nobody() == 0);
+    CHECK(as_nobody(ask_and_stop, 0) == 0);
+    stop();
+    start((bodhi_serve_options){.allowed = allowed, .n_allowed = 1, .max_connections = 8});
+    CHECK(as_nobody(crowd, 4) == 4);
     stop();
     start((bodhi_serve_options){.allowed = allowed, .n_allowed = 1});
-    CHECK(geteuid() != 0 || as_nobody() == 1);
+    CHECK(as_nobody(ask_and_stop, 1) == 1);
     link = dialled();
     CHECK(question(&link, WIRE_STATUS, NULL, 0, 0) == BODHI_OK);
     CHECK(get64(link.records + (size_t)COUNT_ADMITTED * 8) == (geteuid() == 0 ? 2 : 1));
@@ -150,12 +171,14 @@ static bool is_before(const wire_link *one, const wire_link *other) {
     return polled[0].revents != 0;
 }
 
+/* A turn ends when who has it says so, is silent, or is gone. */
 static void test_turns(void) {
+    enum { DONE, SILENT, GONE, ENDS };
     begin("turns");
     wire_link *links[4];
     write_frames("/run", "one", BODHI_NATIVE, 0, 40);
-    for (int waits = 0; waits < 2; waits++) {
-        start((bodhi_serve_options){.serialize_reads = 1, .message_ms = waits == 0 ? 30000 : 300});
+    for (int end = DONE; end < ENDS; end++) {
+        start((bodhi_serve_options){.serialize_reads = 1, .message_ms = end == SILENT ? 300 : 30000});
         for (int i = 0; i < 4; i++) {
             links[i] = malloc(sizeof *links[i]);
             CHECK(links[i] != NULL);
@@ -165,10 +188,14 @@ static void test_turns(void) {
         CHECK(is_granted(links[0], SOON_MS));
         for (int i = 1; i < 4; i++) {
             send_read(links[i], i < 3 ? 20 : 39); /* two are neighbours */
-            CHECK(waits == 1 || !is_granted(links[i], 60));
+            CHECK(end == SILENT || !is_granted(links[i], 60));
         }
-        if (waits == 0) {
+        if (end == DONE) {
             CHECK(link_send_message(links[0], WIRE_READ, NULL, 0, now_ms() + SOON_MS) == BODHI_OK);
+        } else if (end == GONE) {
+            link_close(links[0]);
+        }
+        if (end != SILENT) {
             if (is_before(links[3], links[1])) {
                 CHECK(is_granted(links[3], SOON_MS));
                 CHECK(link_send_message(links[3], WIRE_READ, NULL, 0, now_ms() + SOON_MS) == BODHI_OK);
@@ -176,7 +203,7 @@ static void test_turns(void) {
             for (int i = 1; i < 3; i++) {
                 CHECK(is_granted(links[i], SOON_MS));
             }
-        } else { /* the first never says that it is done */
+        } else {
             for (int i = 1; i < 4; i++) {
                 CHECK(is_granted(links[i], SOON_MS));
             }
@@ -216,8 +243,10 @@ static void test_a_full_server(void) {
     }
     strangers[MOST] = stranger();
     CHECK(link_answer(&strangers[MOST], WIRE_STATUS, now_ms() + SOON_MS) == BODHI_ERROR_BUSY);
+    CHECK(strstr(bodhi_message(), "this address has as many connections as one may have, 3 of 3") != NULL);
     wire_link owner = dialled();
     CHECK(link_open(&owner, 0, no_token, "/run", "one", 3, "", NULL, now_ms() + SOON_MS) == BODHI_ERROR_BUSY);
+    CHECK(strstr(bodhi_message(), "may have, 3; 'himach cache start --connections' allows more") != NULL);
     link_close(&owner);
     for (int i = 0; i <= MOST; i++) {
         silent[i] = dialled(); /* they do not keep the owner's slots */
@@ -267,6 +296,22 @@ static size_t send_zeros(const wire_link *link, size_t n, int ms) {
         (void)usleep(some > 0 ? 0 : 1000);
     }
     return sent;
+}
+
+/* A message has its time, however its bytes come. */
+static void test_trickling(void) {
+    begin("a message that comes byte by byte");
+    start((bodhi_serve_options){.message_ms = 300});
+    wire_link link = opened(WIRE_PUSHES, no_token, "/run", "one");
+    begin_frame(&link, 1200);
+    int64_t begun = now_ms();
+    while (send(link.fd, "", 1, MSG_NOSIGNAL) == 1) { /* 24 s of them */
+        CHECK(now_ms() - begun < (int64_t)2 * SOON_MS);
+        (void)usleep(20000);
+    }
+    CHECK(now_ms() - begun >= 250);
+    link_close(&link);
+    stop();
 }
 
 static void test_memory(void) {
@@ -359,6 +404,7 @@ int main(void) {
     test_limits();
     test_a_full_server();
     test_silent_connections();
+    test_trickling();
     test_memory();
     test_idle_connections();
     test_admission();
