@@ -59,28 +59,17 @@ def place():
     shutil.rmtree(directory)
 
 
-def make(place: Path, kind: str) -> Path:
-    """A store of eight frames; returns its one segment."""
-    with Store(place / "made").dataset("/s") as dataset:
-        write(dataset, range(8), kind)
-        (segment,) = dataset.path.glob("*.seg")
-    assert (segment.stat().st_size - 64) // 8 == record_bytes(kind)
-    return segment
-
-
 def record_bytes(kind: str) -> int:
     return HEAD_BYTES + -(-PAYLOAD_BYTES[kind] // 64) * 64
 
 
 @pytest.fixture
 def made(place):
-    return make(place, "raw")
-
-
-def copy_of(place: Path) -> Path:
-    shutil.rmtree(place / "copy", ignore_errors=True)
-    shutil.copytree(place / "made", place / "copy")
-    return place / "copy"
+    """The one segment of a store of eight frames."""
+    with Store(place / "made").dataset("/s") as dataset:
+        write(dataset, range(8))
+        (segment,) = dataset.path.glob("*.seg")
+    return segment
 
 
 @pytest.mark.parametrize("kind", ["raw", "packed"])
@@ -91,7 +80,7 @@ def test_flipped_bits_cost_only_what_they_hit(place, kind):
         write(dataset, range(20, 40), kind)
         directory = dataset.path.relative_to(place / "made")
     rng = random.Random(FLIPS)
-    store = copy_of(place)
+    store = shutil.copytree(place / "made", place / "copy")
     files = sorted(path for path in store.rglob("*") if path.is_file())
     for _ in range(FLIPS):
         path = rng.choice(files)
