@@ -82,9 +82,8 @@ static bool begin_frame(cover *c, const bodhi_frame *slice) {
         }
     }
     c->frame.time = slice->time;
-    c->has_box = slice->box != NULL;
     if (slice->box != NULL) {
-        memcpy(c->box, slice->box, sizeof c->box);
+        c->frame.box = memcpy(c->box, slice->box, sizeof c->box);
     }
     return true;
 }
@@ -97,7 +96,8 @@ static bool same_bits(const void *a, const void *b, size_t size) {
 }
 
 static bool same_box(const cover *c, const bodhi_frame *slice) {
-    return c->has_box == (slice->box != NULL) && (slice->box == NULL || same_bits(c->box, slice->box, sizeof c->box));
+    return (c->frame.box != NULL) == (slice->box != NULL) &&
+           (slice->box == NULL || same_bits(c->box, slice->box, sizeof c->box));
 }
 
 /* Whether the slice is of the moment of the first, and has what it has. */
@@ -212,7 +212,6 @@ static int by_rank(const void *a, const void *b) {
 
 bool cover_end(cover *c) {
     int64_t n = c->frame.n_atoms;
-    c->frame.box = c->has_box ? c->box : NULL; /* not before: a cover may move */
     if (c->why[0] != '\0') {
         return false;
     }

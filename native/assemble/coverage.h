@@ -23,12 +23,11 @@ typedef struct {
 bool cover_reserve(cover_memory *m, size_t n);
 void cover_release(cover_memory *m);
 
-/* Zeros are a cover; cover_begin() comes first. */
+/* Zeros are a cover; cover_begin() comes first, and from then on it must not move. */
 typedef struct {
     bodhi_frame frame; /* whose arrays are there once a slice has them */
-    float box[6];
-    bool has_box;
-    int64_t covered; /* atoms */
+    float box[6];      /* where the frame's is */
+    int64_t covered;   /* atoms */
     cover_part *parts;
     size_t n_parts, capacity;
     uint32_t *owners; /* of each atom: its part, counted from 1; 0: none */

@@ -6,16 +6,13 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "net/wire.h"
 
-enum { ROW_BYTES = 12, HAS_BOX = 1, HAS_VELOCITIES = 2, HAS_FORCES = 4 };
-
-/* Before the ids and vectors of a packed slice. */
+/* Of a packed slice, behind which lie the frame as it goes over the wire and its ids; multiples of four bytes, so that
+ * all of it is aligned. */
 typedef struct {
-    int64_t number, rank, n;
-    double time;
-    float box[6];
-    uint32_t has;
-    uint32_t encoded; /* bytes that tell the ids */
+    int64_t rank;
+    uint64_t frame_bytes, id_bytes;
 } packed_head;
 
 /* --- Rounds ------------------------------------------------------------------------------------------------------ */
@@ -50,26 +47,10 @@ void gather_close(gather *g) {
     cover_release(&g->memory);
     free(g->parcels);
     free(g->covers);
-    free(g->numbers);
-    free(g->assembler);
-    free(g->place);
+    free(g->frames);
     free(g->encoded.bytes);
     free(g->ids);
     free(g);
-}
-
-static bool reserve_frames(gather *g, size_t n) {
-    if (n <= g->capacity) {
-        return true;
-    }
-    free(g->numbers);
-    free(g->assembler);
-    free(g->place);
-    g->numbers = malloc(n * sizeof *g->numbers);
-    g->assembler = malloc(n * sizeof *g->assembler);
-    g->place = malloc(n * sizeof *g->place);
-    g->capacity = g->numbers != NULL && g->assembler != NULL && g->place != NULL ? n : 0;
-    return g->capacity > 0;
 }
 
 int gather_begin(gather *g, const int64_t *numbers, const int32_t *assembler, size_t n) {
@@ -78,22 +59,23 @@ int gather_begin(gather *g, const int64_t *numbers, const int32_t *assembler, si
     for (int32_t i = 0; i < g->n_processes; i++) {
         g->parcels[i].size = 0;
     }
+    if (!ARRAY_FIT(g->frames, g->capacity, n)) {
+        return bodhi_fail_memory();
+    }
+    size_t own = 0;
     for (size_t i = 0; i < n; i++) {
         if (assembler[i] < 0 || assembler[i] >= g->n_processes || (i > 0 && numbers[i] <= numbers[i - 1])) {
             return bodhi_fail(BODHI_ERROR_ARGUMENT, "the frames of a round do not ascend, or are no process's");
         }
-    }
-    size_t own = 0;
-    for (size_t i = 0; i < n; i++) {
+        g->frames[i] = (round_frame){.number = numbers[i], .cover = -1, .assembler = assembler[i]};
         own += assembler[i] == g->own;
     }
-    if (!reserve_frames(g, n) || !cover_reserve(&g->memory, own)) {
+    size_t before = g->cover_capacity;
+    if (!cover_reserve(&g->memory, own) || !ARRAY_GROW(g->covers, g->cover_capacity, own)) {
         return bodhi_fail_memory();
     }
-    memcpy(g->numbers, numbers, n * sizeof *numbers);
-    memcpy(g->assembler, assembler, n * sizeof *assembler);
-    for (size_t i = 0; i < n; i++) {
-        g->place[i] = -1;
+    if (g->cover_capacity > before) {
+        memset(g->covers + before, 0, (g->cover_capacity - before) * sizeof *g->covers);
     }
     g->n = n;
     return BODHI_OK;
@@ -101,94 +83,54 @@ int gather_begin(gather *g, const int64_t *numbers, const int32_t *assembler, si
 
 /* Go to the frame of a number: often the next one. False: it is not of this round. */
 static bool find_frame(gather *g, int64_t number) {
-    if (g->at + 1 < g->n && g->numbers[g->at + 1] == number) {
+    if (g->at + 1 < g->n && g->frames[g->at + 1].number == number) {
         g->at++;
         return true;
     }
-    ARRAY_SEARCH(g->at, g->n, i, g->numbers[i] < number);
-    return g->at < g->n && g->numbers[g->at] == number;
+    ARRAY_SEARCH(g->at, g->n, i, g->frames[i].number < number);
+    return g->at < g->n && g->frames[g->at].number == number;
 }
 
 /* --- Packing ----------------------------------------------------------------------------------------------------- */
 
-static void put(parcel *p, const void *data, size_t size) {
-    memcpy(p->bytes + p->size, data, size);
-    p->size += size;
-}
-
+/* The ids are encoded, which makes a few bytes of the atoms of whole molecules. */
 static int pack_slice(gather *g, parcel *p, int64_t rank, const bodhi_frame *slice) {
-    const float *vectors[COVER_FIELDS] = {slice->positions, slice->velocities, slice->forces};
-    size_t n = (size_t)slice->n_atoms;
-    if (!ids_write(&g->encoded, slice->ids, n) ||
-        !ARRAY_GROW(p->bytes, p->capacity,
-                    p->size + sizeof(packed_head) + g->encoded.size + n * COVER_FIELDS * ROW_BYTES)) {
+    bodhi_frame frame = *slice;
+    frame.ids = NULL;
+    packed_head head = {.rank = rank, .frame_bytes = wire_frame_bytes(&frame)};
+    if (!ids_write(&g->encoded, slice->ids, (size_t)slice->n_atoms) ||
+        !ARRAY_GROW(p->bytes, p->capacity, p->size + sizeof head + head.frame_bytes + g->encoded.size)) {
         return bodhi_fail_memory();
     }
-    packed_head head = {.number = slice->number,
-                        .rank = rank,
-                        .n = slice->n_atoms,
-                        .time = slice->time,
-                        .encoded = (uint32_t)g->encoded.size,
-                        .has = (slice->box != NULL ? HAS_BOX : 0U) | (slice->velocities != NULL ? HAS_VELOCITIES : 0U) |
-                               (slice->forces != NULL ? HAS_FORCES : 0U)};
-    if (slice->box != NULL) {
-        memcpy(head.box, slice->box, sizeof head.box);
-    }
-    put(p, &head, sizeof head);
-    put(p, g->encoded.bytes, g->encoded.size);
-    for (unsigned k = 0; k < COVER_FIELDS; k++) {
-        if (vectors[k] != NULL) {
-            put(p, vectors[k], n * ROW_BYTES);
-        }
-    }
+    head.id_bytes = g->encoded.size;
+    unsigned char *at = p->bytes + p->size;
+    memcpy(at, &head, sizeof head);
+    wire_write_frame(at + sizeof head, &frame);
+    memcpy(at + sizeof head + head.frame_bytes, g->encoded.bytes, g->encoded.size);
+    p->size += sizeof head + head.frame_bytes + g->encoded.size;
     return BODHI_OK;
 }
 
-static uint64_t count_vectors(const packed_head *head) {
-    return 1U + ((head->has & HAS_VELOCITIES) != 0) + ((head->has & HAS_FORCES) != 0);
-}
-
-/* Take the head of a packed slice, behind which its ids and vectors lie. False: cut short, or damaged. */
-static bool unpack_head(const unsigned char *bytes, size_t size, size_t *at, packed_head *head) {
-    if (size - *at < sizeof *head) {
+/* Take a packed slice but for its ids. False: cut short, or damaged. */
+static bool unpack_slice(unsigned char *bytes, size_t size, packed_head *head, bodhi_frame *slice) {
+    if (size < sizeof *head) {
         return false;
     }
-    memcpy(head, bytes + *at, sizeof *head);
-    *at += sizeof *head;
-    return head->n >= 1 && head->n <= UINT32_MAX && head->encoded <= size - *at && head->encoded % sizeof(float) == 0 &&
-           (uint64_t)head->n * count_vectors(head) * ROW_BYTES <= size - *at - head->encoded;
-}
-
-/* The slice of a head. The vectors are aligned: all that is packed is of whole multiples of four bytes. */
-static bodhi_frame unpack_slice(const gather *g, packed_head *head, const unsigned char *bytes) {
-    float *vectors = (float *)(void *)(uintptr_t)bytes;
-    bodhi_frame slice = {.number = head->number,
-                         .time = head->time,
-                         .n_atoms = head->n,
-                         .box = (head->has & HAS_BOX) != 0 ? head->box : NULL,
-                         .ids = g->ids,
-                         .positions = vectors};
-    vectors += head->n * 3;
-    if ((head->has & HAS_VELOCITIES) != 0) {
-        slice.velocities = vectors;
-        vectors += head->n * 3;
-    }
-    slice.forces = (head->has & HAS_FORCES) != 0 ? vectors : NULL;
-    return slice;
+    memcpy(head, bytes, sizeof *head);
+    size -= sizeof *head;
+    return head->frame_bytes <= size && head->id_bytes <= size - head->frame_bytes && head->id_bytes % IDS_UNIT == 0 &&
+           wire_parse_frame(bytes + sizeof *head, head->frame_bytes, slice);
 }
 
 /* --- Slices ------------------------------------------------------------------------------------------------------ */
 
-static cover *new_cover(gather *g, int64_t number) {
-    size_t before = g->cover_capacity;
-    if (!ARRAY_GROW(g->covers, g->cover_capacity, g->n_covers + 1)) {
-        return NULL;
+/* The cover of a frame of this process. */
+static cover *cover_of(gather *g, round_frame *frame) {
+    if (frame->cover < 0) {
+        frame->cover = (int64_t)g->n_covers++;
+        cover_begin(&g->covers[frame->cover], frame->number, &g->memory, (size_t)frame->cover);
     }
-    memset(g->covers + before, 0, (g->cover_capacity - before) * sizeof *g->covers);
-    g->place[g->at] = (int64_t)g->n_covers;
-    cover *c = &g->covers[g->n_covers++];
-    cover_begin(c, number, &g->memory, g->n_covers - 1);
-    return c;
+    return &g->covers[frame->cover];
 }
 
 int gather_add(gather *g, int64_t rank, const bodhi_frame *slice) {
@@ -196,14 +138,12 @@ int gather_add(gather *g, int64_t rank, const bodhi_frame *slice) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "frame %lld is not of this round, or no slice",
                           (long long)slice->number);
     }
-    if (g->assembler[g->at] != g->own) {
-        return pack_slice(g, &g->parcels[g->assembler[g->at]], rank, slice);
+    round_frame *frame = &g->frames[g->at];
+    if (frame->assembler != g->own) {
+        return pack_slice(g, &g->parcels[frame->assembler], rank, slice);
     }
-    cover *c = g->place[g->at] >= 0 ? &g->covers[g->place[g->at]] : new_cover(g, slice->number);
-    if (c == NULL || (!cover_add(c, rank, slice) && c->no_memory)) {
-        return bodhi_fail_memory();
-    }
-    return BODHI_OK;
+    cover *c = cover_of(g, frame);
+    return cover_add(c, rank, slice) || !c->no_memory ? BODHI_OK : bodhi_fail_memory();
 }
 
 int gather_read(gather *g, int64_t rank, bodhi_reader *reader, int64_t *missed) {
@@ -220,19 +160,19 @@ int gather_read(gather *g, int64_t rank, bodhi_reader *reader, int64_t *missed) 
     return status;
 }
 
-int gather_take(gather *g, const unsigned char *bytes, size_t size) {
+int gather_take(gather *g, unsigned char *bytes, size_t size) {
     packed_head head;
-    for (size_t at = 0; at < size;) {
-        bool whole = unpack_head(bytes, size, &at, &head);
-        if (whole && !ARRAY_FIT(g->ids, g->id_capacity, (size_t)head.n)) {
+    bodhi_frame slice;
+    for (size_t at = 0; at < size; at += sizeof head + head.frame_bytes + head.id_bytes) {
+        bool whole = unpack_slice(bytes + at, size - at, &head, &slice);
+        if (whole && !ARRAY_FIT(g->ids, g->id_capacity, (size_t)slice.n_atoms)) {
             return bodhi_fail_memory();
         }
-        if (!whole || !ids_read(bytes + at, head.encoded, g->ids, (size_t)head.n)) {
+        if (!whole ||
+            !ids_read(bytes + at + sizeof head + head.frame_bytes, head.id_bytes, g->ids, (size_t)slice.n_atoms)) {
             return bodhi_fail(BODHI_ERROR_ARGUMENT, "slices that came from another process are cut short or damaged");
         }
-        at += head.encoded;
-        bodhi_frame slice = unpack_slice(g, &head, bytes + at);
-        at += (size_t)head.n * count_vectors(&head) * ROW_BYTES;
+        slice.ids = g->ids;
         int status = gather_add(g, head.rank, &slice);
         if (status != BODHI_OK) {
             return status;
@@ -244,13 +184,13 @@ int gather_take(gather *g, const unsigned char *bytes, size_t size) {
 /* --- Frames ------------------------------------------------------------------------------------------------------ */
 
 int gather_write(gather *g, bodhi_writer *writer, int64_t *number) {
-    while (g->next < g->n && g->place[g->next] < 0) {
+    while (g->next < g->n && g->frames[g->next].cover < 0) {
         g->next++;
     }
     if (g->next == g->n) {
         return BODHI_END;
     }
-    cover *c = &g->covers[g->place[g->next]];
+    cover *c = &g->covers[g->frames[g->next].cover];
     *number = c->frame.number;
     int status = BODHI_MISS;
     if (g->ended || cover_end(c)) {
@@ -267,8 +207,8 @@ int gather_write(gather *g, bodhi_writer *writer, int64_t *number) {
 
 const char *gather_why(const gather *g) {
     size_t at = g->next;
-    while (at > 0 && g->place[at - 1] < 0) {
+    while (at > 0 && g->frames[at - 1].cover < 0) {
         at--;
     }
-    return at > 0 ? g->covers[g->place[at - 1]].why : "";
+    return at > 0 ? g->covers[g->frames[at - 1].cover].why : "";
 }

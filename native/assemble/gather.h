@@ -13,11 +13,15 @@ typedef struct {
 } parcel;
 
 typedef struct {
+    int64_t number;
+    int64_t cover;     /* -1: no slice of it has come */
+    int32_t assembler; /* which process puts it together */
+} round_frame;
+
+typedef struct {
     int64_t n_atoms;
     int32_t n_processes, own;
-    int64_t *numbers;   /* of the frames of all processes, ascending */
-    int32_t *assembler; /* which process puts each together */
-    int64_t *place;     /* of each: its cover, or -1: no slice of it has come */
+    round_frame *frames; /* of all processes, ascending */
     size_t n, capacity;
     size_t at;       /* where the last slice was found */
     parcel *parcels; /* for each process */
@@ -45,8 +49,8 @@ BODHI_CHECKED int gather_add(gather *g, int64_t rank, const bodhi_frame *slice);
 /* Read slices of a rank until one is a miss, which is *missed. END: all were read. */
 BODHI_CHECKED int gather_read(gather *g, int64_t rank, bodhi_reader *reader, int64_t *missed);
 
-/* Take what another process has packed. ARGUMENT: it is cut short, or of another round. */
-BODHI_CHECKED int gather_take(gather *g, const unsigned char *bytes, size_t size);
+/* Take what another process has packed, aligned for floats. ARGUMENT: it is cut short, or of another round. */
+BODHI_CHECKED int gather_take(gather *g, unsigned char *bytes, size_t size);
 
 /* Write the next frame of this process, whose number is *number. OK, EXISTS: it was appended, or is there; MISS: it is
  * not whole, as gather_why() says; CONFLICT: another is there. END: none is left. After any other error the same frame

@@ -280,16 +280,38 @@ bool wire_parse_open(const unsigned char *body, size_t size, wire_open *open) {
     return true;
 }
 
-void wire_write_frame(unsigned char out[WIRE_FRAME_HEAD], const bodhi_frame *frame) {
+static unsigned fields_of(const bodhi_frame *frame) {
+    return BODHI_POSITIONS | (frame->velocities != NULL ? BODHI_VELOCITIES : 0U) |
+           (frame->forces != NULL ? BODHI_FORCES : 0U) | (frame->ids != NULL ? BODHI_IDS : 0U);
+}
+
+/* Bytes of some fields of an atom. */
+static uint64_t atom_bytes(unsigned fields) {
+    return (uint64_t)12 * count_fields(fields & VECTOR_FIELDS) + ((fields & BODHI_IDS) != 0 ? 4 : 0);
+}
+
+uint64_t wire_frame_bytes(const bodhi_frame *frame) {
+    return WIRE_FRAME_HEAD + (uint64_t)frame->n_atoms * atom_bytes(fields_of(frame));
+}
+
+void wire_write_frame(unsigned char *out, const bodhi_frame *frame) {
+    const void *arrays[FIELD_COUNT] = {frame->positions, frame->velocities, frame->forces, frame->ids};
     memset(out, 0, WIRE_FRAME_HEAD);
     put64(out, (uint64_t)frame->number);
     memcpy(out + 8, &frame->time, sizeof frame->time);
     put32(out + 16, (uint32_t)frame->n_atoms);
-    out[20] = (unsigned char)(BODHI_POSITIONS | (frame->velocities != NULL ? BODHI_VELOCITIES : 0) |
-                              (frame->forces != NULL ? BODHI_FORCES : 0) | (frame->ids != NULL ? BODHI_IDS : 0));
+    out[20] = (unsigned char)fields_of(frame);
     out[21] = frame->box != NULL;
     if (frame->box != NULL) {
         memcpy(out + 24, frame->box, 24);
+    }
+    out += WIRE_FRAME_HEAD;
+    for (unsigned i = 0; i < FIELD_COUNT; i++) {
+        if (arrays[i] != NULL) {
+            size_t bytes = (size_t)frame->n_atoms * atom_bytes(1U << i);
+            memcpy(out, arrays[i], bytes);
+            out += bytes;
+        }
     }
 }
 
@@ -300,28 +322,25 @@ bool wire_parse_frame(unsigned char *body, size_t size, bodhi_frame *frame) {
     uint64_t number = get64(body);
     uint32_t n_atoms = get32(body + 16);
     unsigned fields = body[20];
-    uint64_t field = (uint64_t)n_atoms * 12;
     if (number > BODHI_MAX_NUMBER || n_atoms == 0 || fields >= 1U << FIELD_COUNT || (fields & BODHI_POSITIONS) == 0 ||
-        body[21] > 1 ||
-        size != WIRE_FRAME_HEAD + field * count_fields(fields & VECTOR_FIELDS) +
-                    ((fields & BODHI_IDS) != 0 ? (uint64_t)n_atoms * 4 : 0)) {
+        body[21] > 1 || size != WIRE_FRAME_HEAD + n_atoms * atom_bytes(fields)) {
         return false;
     }
-    float *at[FIELD_IDS] = {NULL};
+    void *arrays[FIELD_COUNT] = {NULL};
     unsigned char *next = body + WIRE_FRAME_HEAD;
-    for (unsigned i = 0; i < FIELD_IDS; i++) {
+    for (unsigned i = 0; i < FIELD_COUNT; i++) {
         if ((fields & 1U << i) != 0) {
-            at[i] = (float *)(void *)next;
-            next += field;
+            arrays[i] = next;
+            next += n_atoms * atom_bytes(1U << i);
         }
     }
     *frame = (bodhi_frame){.number = (int64_t)number,
                            .n_atoms = n_atoms,
-                           .positions = at[0],
-                           .velocities = at[1],
-                           .forces = at[2],
-                           .box = body[21] != 0 ? (float *)(void *)(body + 24) : NULL,
-                           .ids = (fields & BODHI_IDS) != 0 ? (uint32_t *)(void *)next : NULL};
+                           .positions = arrays[0],
+                           .velocities = arrays[1],
+                           .forces = arrays[2],
+                           .ids = arrays[FIELD_IDS],
+                           .box = body[21] != 0 ? (float *)(void *)(body + 24) : NULL};
     memcpy(&frame->time, body + 8, sizeof frame->time);
     return true;
 }

@@ -232,8 +232,9 @@ typedef struct {
 enum { WIRE_OPEN_HEAD = sizeof(wire_open_head) };
 bool wire_parse_open(const unsigned char *body, size_t size, wire_open *open);
 
-/* The frame's arrays are where `body` is. Velocities and forces are there if their field is. */
-void wire_write_frame(unsigned char out[WIRE_FRAME_HEAD], const bodhi_frame *frame);
+/* A frame as the body of a FRAME; parsed, its arrays are where `body` is, which is aligned for floats. */
+uint64_t wire_frame_bytes(const bodhi_frame *frame);
+void wire_write_frame(unsigned char *out, const bodhi_frame *frame);
 bool wire_parse_frame(unsigned char *body, size_t size, bodhi_frame *frame);
 
 /* These lie in bodies just so. */

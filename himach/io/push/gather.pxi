@@ -60,7 +60,7 @@ cdef class GatherHandle:
         if not (cnp.PyArray_ISCARRAY_RO(data) and cnp.PyArray_TYPE(data) == cnp.NPY_UINT8 and data.ndim == 1
                 and <size_t>cnp.PyArray_DATA(data) % 4 == 0):
             raise ValueError("data must be a C-contiguous, aligned uint8 array of one dimension")
-        cdef const unsigned char *bytes = <const unsigned char *>cnp.PyArray_DATA(data)
+        cdef unsigned char *bytes = <unsigned char *>cnp.PyArray_DATA(data)
         cdef size_t size = <size_t>data.shape[0]
         with nogil:
             check(gather_take(self.g, bytes, size))

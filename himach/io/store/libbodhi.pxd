@@ -181,7 +181,7 @@ cdef extern from "assemble/gather.h" nogil:
     void gather_close(gather *g)
     int gather_begin(gather *g, const int64_t *numbers, const int32_t *assembler, size_t n)
     int gather_read(gather *g, int64_t rank, bodhi_reader *reader, int64_t *missed)
-    int gather_take(gather *g, const unsigned char *bytes, size_t size)
+    int gather_take(gather *g, unsigned char *bytes, size_t size)
     int gather_write(gather *g, bodhi_writer *writer, int64_t *number)
     const char *gather_why(const gather *g)
 

@@ -2,10 +2,8 @@
 #include "net/pushing/pusher.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "net/wire.h"
-#include "segments/record.h"
 
 /* --- Lists ------------------------------------------------------------------------------------------------------- */
 
@@ -55,27 +53,13 @@ void slots_free(slot_list *list) {
 /* --- Filling ----------------------------------------------------------------------------------------------------- */
 
 slot *slots_make(const bodhi_frame *frame) {
-    const void *fields[] = {frame->positions, frame->velocities, frame->forces, frame->ids};
-    const size_t row[] = {12, 12, 12, sizeof *frame->ids};
-    size_t n_atoms = (size_t)frame->n_atoms;
-    size_t size = WIRE_FRAME_HEAD;
-    for (int i = 0; i < FIELD_COUNT; i++) {
-        size += fields[i] != NULL ? n_atoms * row[i] : 0;
-    }
+    size_t size = wire_frame_bytes(frame);
     slot *s = malloc(sizeof *s + WIRE_HEADER + size + MAC_BYTES);
     if (s == NULL) {
         return NULL;
     }
-    unsigned char *body = s->message + WIRE_HEADER;
-    unsigned char *at = body + WIRE_FRAME_HEAD;
-    wire_write_frame(body, frame);
-    for (int i = 0; i < FIELD_COUNT; i++) {
-        if (fields[i] != NULL) {
-            memcpy(at, fields[i], n_atoms * row[i]);
-            at += n_atoms * row[i];
-        }
-    }
-    wire_header(s->message, WIRE_FRAME, body, size);
+    wire_write_frame(s->message + WIRE_HEADER, frame);
+    wire_header(s->message, WIRE_FRAME, s->message + WIRE_HEADER, size);
     s->number = (uint64_t)frame->number;
     s->size = WIRE_HEADER + size;
     s->again = false;

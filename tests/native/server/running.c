@@ -95,11 +95,11 @@ bodhi_frame frame_of(int64_t number, float *positions) {
 
 void send_frame(wire_link *link, int64_t number) {
     float positions[ATOMS * 3];
-    unsigned char head[WIRE_FRAME_HEAD];
+    unsigned char body[WIRE_FRAME_HEAD + sizeof positions];
     bodhi_frame frame = frame_of(number, positions);
-    wire_write_frame(head, &frame);
-    wire_part parts[2] = {{head, sizeof head}, {positions, sizeof positions}};
-    CHECK(link_send_message(link, WIRE_FRAME, parts, 2, now_ms() + SOON_MS) == BODHI_OK);
+    wire_write_frame(body, &frame);
+    const wire_part part = {body, sizeof body};
+    CHECK(link_send_message(link, WIRE_FRAME, &part, 1, now_ms() + SOON_MS) == BODHI_OK);
 }
 
 void take_acks(wire_link *link, int64_t first, uint32_t n) {
