@@ -72,9 +72,16 @@ static int claim_vacant(bodhi_dataset *dataset, const char *identity, bool alone
     return strcmp(author, identity) == 0 ? remember(dataset, identity) : fail_conflict(dataset, author, identity);
 }
 
+/* Bytes of a dataset's name without what tells that it has slices. */
+static size_t base_length(const char *name) {
+    size_t size = strlen(name);
+    size_t suffix = strlen(BODHI_SLICES_SUFFIX);
+    return size > suffix && strcmp(name + size - suffix, BODHI_SLICES_SUFFIX) == 0 ? size - suffix : size;
+}
+
 /* Whether a dataset of the name, of any generation, has an origin: 1 and its directory, 0, or -1 and errno. */
 static int find_staged(const bodhi_store *store, const char *name, char staged_directory[DIRECTORY_NAME]) {
-    uint64_t hash = hash_bytes(name, strlen(name));
+    uint64_t hash = hash_bytes(name, base_length(name));
     DIR *entries = io_list(store->fd, ".");
     const char *directory;
     int staged = entries == NULL ? -1 : 0;
@@ -99,9 +106,9 @@ int store_refuse_staged(const bodhi_store *store, const char *name) {
     return staged == 0  ? BODHI_OK
            : staged < 0 ? bodhi_fail_system(errno, "looking for a trajectory of the name", name)
                         : bodhi_fail(BODHI_ERROR_CONFLICT,
-                                     "dataset %s is of a trajectory (%s/%s): push under another name, or 'himach cache "
-                                     "evict' it first",
-                                     name, store->path, staged_directory);
+                                     "dataset %.*s is of a trajectory (%s/%s): push under another name, or 'himach "
+                                     "cache evict' it first",
+                                     (int)base_length(name), name, store->path, staged_directory);
 }
 
 int store_lock(const bodhi_store *store) {

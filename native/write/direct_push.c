@@ -18,7 +18,7 @@ struct straight {
     bodhi_writer *writer;
     int durable;
     int64_t batch_bytes, unflushed_bytes, flushed_at;
-    bodhi_push_facts facts;
+    bodhi_push_facts *facts;
     bool syncing; /* the stream's thread syncs `list`, which has the first `n_syncing` frames of those in flight */
     uint64_t ticket;
     sync_list list;
@@ -36,7 +36,7 @@ static int open_locked(straight *s, const straight_options *options) {
     if (lock < 0) {
         return bodhi_fail_system(errno, "lock of the store", options->store);
     }
-    int status = store_refuse_staged(s->store, options->origin);
+    int status = store_refuse_staged(s->store, options->dataset);
     if (status == BODHI_OK) {
         status = store_number_launch(s->store, options->dataset, options->generation, options->generation_bytes);
     }
@@ -58,6 +58,7 @@ int straight_open(const straight_options *options, straight **opened) {
     }
     s->durable = options->durable;
     s->batch_bytes = options->batch_bytes;
+    s->facts = options->facts;
     s->flushed_at = now_ms();
     int status = bodhi_open(options->store, BODHI_CREATE, &s->store);
     if (status == BODHI_OK) {
@@ -97,17 +98,17 @@ static int end_sync(straight *s) {
         status = writer_end_flush(s->writer, true);
         whole = status == BODHI_OK;
     }
-    s->facts.acknowledged += whole ? s->n_syncing : 0;
+    s->facts->acknowledged += whole ? s->n_syncing : 0;
     /* Those behind a batch that is undone may have been undone with it. */
-    s->facts.in_flight = whole ? s->facts.in_flight - s->n_syncing : 0;
+    s->facts->in_flight = whole ? s->facts->in_flight - s->n_syncing : 0;
     return status;
 }
 
 /* Flush now, and wait for it: where nothing is to be synced, or frames were there that must be. */
 static int flush_now(straight *s) {
     int status = bodhi_flush(s->writer, s->durable);
-    s->facts.acknowledged += status == BODHI_OK ? s->facts.in_flight : 0;
-    s->facts.in_flight = 0;
+    s->facts->acknowledged += status == BODHI_OK ? s->facts->in_flight : 0;
+    s->facts->in_flight = 0;
     return status;
 }
 
@@ -122,10 +123,10 @@ static int begin_sync(straight *s) {
     status = writer_begin_flush(s->writer, &s->list);
     if (status != BODHI_OK) {
         (void)sync_listed(&s->list);
-        s->facts.in_flight = 0;
+        s->facts->in_flight = 0;
         return status;
     }
-    s->n_syncing = s->facts.in_flight;
+    s->n_syncing = s->facts->in_flight;
     s->syncing = true;
     s->ticket = stream_call(s->writer->stream, run_sync, s);
     return BODHI_OK;
@@ -140,11 +141,11 @@ int straight_push(straight *s, const bodhi_frame *frame) {
         if (status != BODHI_ERROR_ARGUMENT && status != BODHI_ERROR_CONFLICT) {
             int ended = end_sync(s); /* so that what is acknowledged is told once for all */
             (void)ended;
-            s->facts.in_flight = 0; /* the others may have been undone */
+            s->facts->in_flight = 0; /* the others may have been undone */
         }
         return status;
     }
-    s->facts.in_flight++;
+    s->facts->in_flight++;
     s->unflushed_bytes += frame->n_atoms * 12;
     bool due = s->unflushed_bytes >= s->batch_bytes || now_ms() - s->flushed_at >= FLUSH_MS;
     return due ? begin_sync(s) : BODHI_OK;
@@ -154,10 +155,6 @@ int straight_flush(straight *s) {
     int status = begin_sync(s);
     int ended = end_sync(s);
     return status != BODHI_OK ? status : ended;
-}
-
-void straight_query(const straight *s, bodhi_push_facts *facts) {
-    *facts = s->facts;
 }
 
 void straight_close(straight *s) {

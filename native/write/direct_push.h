@@ -7,15 +7,15 @@
 typedef struct straight straight;
 
 typedef struct {
-    const char *store;  /* its directory, which is made if it is not there */
-    int64_t quota;      /* as bodhi_store_set_quota() */
-    const char *origin; /* a trajectory of this name is none of the simulation's */
+    const char *store; /* its directory, which is made if it is not there */
+    int64_t quota;     /* as bodhi_store_set_quota() */
     const char *dataset;
     void *generation; /* of slices; the number of the launch is written into it */
     size_t generation_bytes;
     const char *identity; /* "": it does not say */
     int32_t durable;
-    int64_t batch_bytes; /* after so many, or a second, what was pushed is shown and acknowledged */
+    int64_t batch_bytes;     /* after so many, or a second, what was pushed is shown and acknowledged */
+    bodhi_push_facts *facts; /* to be kept, until it is closed */
 } straight_options;
 
 /* Errors: as bodhi_open(), bodhi_dataset_open() and bodhi_writer_open(), and CONFLICT. */
@@ -24,8 +24,6 @@ BODHI_CHECKED int straight_open(const straight_options *options, straight **open
 /* Push a slice. Errors: as bodhi_append() and bodhi_flush(). */
 BODHI_CHECKED int straight_push(straight *s, const bodhi_frame *frame);
 BODHI_CHECKED int straight_flush(straight *s);
-
-void straight_query(const straight *s, bodhi_push_facts *facts);
 
 /* Close without a flush that anybody hears of. */
 void straight_close(straight *s);

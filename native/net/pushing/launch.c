@@ -1,16 +1,21 @@
-/* The mark of a launch, by what its launcher says; see pusher.h. */
+/* The datasets of a launch, by what its launcher says; see pusher.h.
+ *
+ * The slices of one rank in one launch are a dataset of their own, in which a slice is a frame with the atoms that the
+ * rank has: what holds for frames holds for them, and those of two launches never meet in a frame. */
 #include "net/pushing/pusher.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/io.h"
+#include "base/status.h"
 #include "segments/record.h"
 
-enum { MOST = 1024, GENERATIONS = 16, WORDS = 4096 };
+enum { MOST = 1024, GENERATIONS = 16, WORDS = 4096, HEAD = 128 };
 
 uint64_t mark_of_name(const char *name) {
     uint64_t hash = hash_bytes(name, strlen(name));
@@ -100,4 +105,22 @@ uint64_t mark_of_launcher(void) {
         (void)add_variable(facts, steps[i]);
     }
     return mark_of_name(facts);
+}
+
+int launch_name_slices(wire_open *open, const bodhi_slice_options *slices) {
+    char head[HEAD];
+    uint64_t mark = slices->launch == NULL ? mark_of_launcher() : mark_of_name(slices->launch);
+    size_t name = strlen(open->name);
+    int n = snprintf(head, sizeof head,
+                     "slices of rank %" PRId64 ", %" PRId64 " atoms, launch 0000000000, mark %016" PRIx64 "\n",
+                     slices->rank, slices->n_atoms, mark); /* the store numbers launches */
+    if (name + sizeof BODHI_SLICES_SUFFIX > sizeof open->name || n < 0 || n >= HEAD ||
+        open->generation_bytes > sizeof open->generation - (size_t)n) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "the dataset's name or generation is too long for slices");
+    }
+    memcpy(open->name + name, BODHI_SLICES_SUFFIX, sizeof BODHI_SLICES_SUFFIX);
+    memmove(open->generation + n, open->generation, open->generation_bytes);
+    memcpy(open->generation, head, (size_t)n);
+    open->generation_bytes += (size_t)n;
+    return BODHI_OK;
 }

@@ -1,4 +1,5 @@
-/* Pushing frames to the servers of several nodes; the public functions are in bodhi.h.
+/* Pushing frames to the servers of several nodes, or slices straight to the store of this one; the public functions are
+ * in bodhi.h.
  *
  * A frame is copied into a slot and given to the server that its number names, or to the next one that takes it: so who
  * pushes a frame of this number once more meets the one that is there. Each server has a thread, which sends it what it
@@ -157,10 +158,6 @@ int bodhi_push_flush(bodhi_pusher *pusher) {
 
 void bodhi_push_query(const bodhi_pusher *pusher, bodhi_push_facts *facts) {
     bodhi_pusher *p = (bodhi_pusher *)(uintptr_t)pusher; /* its mutex is no part of what is told */
-    if (p->straight != NULL) {
-        straight_query(p->straight, facts);
-        return;
-    }
     pthread_mutex_lock(&p->mutex);
     *facts = p->facts;
     facts->servers_up = servers_up(p);
@@ -197,7 +194,7 @@ static int make_servers(bodhi_pusher *p, const char *const *servers, int n) {
 }
 
 /* Who pushes, unless it was told: the simulation of this directory, which a restart has in common with it. */
-int pusher_set_identity(bodhi_pusher *p, const char *identity) {
+static int set_identity(bodhi_pusher *p, const char *identity) {
     size_t most = sizeof p->open.identity;
     if (identity == NULL) {
         return getcwd(p->open.identity, most) != NULL ? BODHI_OK : bodhi_fail_system(errno, "getcwd", ".");
@@ -218,13 +215,7 @@ static int make_pusher(bodhi_pusher *p, const char *dataset, const void *generat
         memcpy(p->open.generation, generation, generation_bytes);
     }
     p->open.generation_bytes = generation_bytes;
-    p->start = hash_bytes(dataset, strlen(dataset)); /* first frames of many datasets are spread */
-    int status = pusher_set_identity(p, o->identity);
-    o->identity = NULL; /* the caller's */
-    if (status != BODHI_OK) {
-        return status;
-    }
-    return o->key_file == NULL ? BODHI_OK : link_read_key(o->key_file, p->key, &p->key_bytes);
+    return set_identity(p, o->identity);
 }
 
 /* Connect to all servers. One that answers is enough: the others are waited for a moment, so that frames go to all from
@@ -250,10 +241,56 @@ static int connect_all(bodhi_pusher *p) {
                                       : bodhi_fail(BODHI_ERROR_UNREACHABLE, "none of %d servers answers", p->n_servers);
 }
 
-int bodhi_push_open(const char *const *servers, int n, const char *dataset, const void *generation,
-                    size_t generation_bytes, const bodhi_push_options *options, bodhi_pusher **pusher) {
-    if (servers == NULL || n < 1 || n > MAX_SERVERS || dataset == NULL || pusher == NULL || *dataset == '\0' ||
-        *dataset == '/' || strlen(dataset) > WIRE_MAX_NAME || generation_bytes > WIRE_MAX_NAME ||
+static int open_servers(bodhi_pusher *p, const char *const *servers, int n) {
+    const char *key_file = p->options.key_file;
+    p->start = hash_bytes(p->open.name, strlen(p->open.name)); /* first frames of many datasets are spread */
+    int status = key_file == NULL ? BODHI_OK : link_read_key(key_file, p->key, &p->key_bytes);
+    status = status == BODHI_OK ? make_servers(p, servers, n) : status;
+    if (status == BODHI_OK) {
+        pthread_mutex_lock(&p->mutex);
+        status = connect_all(p);
+        pthread_mutex_unlock(&p->mutex);
+    }
+    return status;
+}
+
+static int open_straight(bodhi_pusher *p, const bodhi_slice_options *slices) {
+    const straight_options to = {.store = slices->store,
+                                 .quota = slices->quota,
+                                 .dataset = p->open.name,
+                                 .generation = p->open.generation,
+                                 .generation_bytes = p->open.generation_bytes,
+                                 .identity = p->open.identity,
+                                 .durable = p->options.durable,
+                                 .batch_bytes = p->options.batch_bytes,
+                                 .facts = &p->facts};
+    return straight_open(&to, &p->straight);
+}
+
+/* Whether a store is not to be written to by this process, but maybe by its server. */
+static bool is_forbidden(int status) {
+    return status == BODHI_ERROR_UNSAFE || status == BODHI_ERROR_NETWORK || status == BODHI_ERROR_NOT_FOUND ||
+           status == BODHI_ERROR_SYSTEM || status == BODHI_ERROR_VERSION;
+}
+
+/* Slices go to their store where that is allowed, else to servers, as frames do. */
+static int open_slices(bodhi_pusher *p, const char *const *servers, int n, const bodhi_slice_options *slices) {
+    p->slices_of = slices->n_atoms;
+    int status = launch_name_slices(&p->open, slices);
+    if (status != BODHI_OK || slices->store == NULL) {
+        return status == BODHI_OK ? open_servers(p, servers, n) : status;
+    }
+    status = open_straight(p, slices);
+    return n > 0 && is_forbidden(status) ? open_servers(p, servers, n) : status;
+}
+
+/* Open a pusher of slices, or (NULL) of frames. */
+static int open_pusher(const char *const *servers, int n, const char *dataset, const void *generation,
+                       size_t generation_bytes, const bodhi_push_options *options, const bodhi_slice_options *slices,
+                       bodhi_pusher **pusher) {
+    bool has_store = slices != NULL && slices->store != NULL;
+    if (pusher == NULL || n < (has_store ? 0 : 1) || n > MAX_SERVERS || (servers == NULL && n > 0) || dataset == NULL ||
+        *dataset == '\0' || *dataset == '/' || strlen(dataset) > WIRE_MAX_NAME || generation_bytes > WIRE_MAX_NAME ||
         (generation == NULL && generation_bytes > 0)) {
         return bodhi_fail(
             BODHI_ERROR_ARGUMENT,
@@ -267,19 +304,30 @@ int bodhi_push_open(const char *const *servers, int n, const char *dataset, cons
     }
     p->options = options == NULL ? (bodhi_push_options){0} : *options;
     int status = make_pusher(p, dataset, generation, generation_bytes);
-    status = status == BODHI_OK ? make_servers(p, servers, n) : status;
     if (status == BODHI_OK) {
-        pthread_mutex_lock(&p->mutex);
-        status = connect_all(p);
-        pthread_mutex_unlock(&p->mutex);
+        status = slices == NULL ? open_servers(p, servers, n) : open_slices(p, servers, n, slices);
     }
     if (status != BODHI_OK) {
         bodhi_push_abandon(p);
         return status;
     }
-    p->options.key_file = NULL; /* the caller's */
+    p->options.key_file = p->options.identity = NULL; /* the caller's */
     *pusher = p;
     return BODHI_OK;
+}
+
+int bodhi_push_open(const char *const *servers, int n, const char *dataset, const void *generation,
+                    size_t generation_bytes, const bodhi_push_options *options, bodhi_pusher **pusher) {
+    return open_pusher(servers, n, dataset, generation, generation_bytes, options, NULL, pusher);
+}
+
+int bodhi_push_open_slices(const char *const *servers, int n, const char *dataset, const void *generation,
+                           size_t generation_bytes, const bodhi_push_options *options,
+                           const bodhi_slice_options *slices, bodhi_pusher **pusher) {
+    if (slices == NULL || slices->n_atoms < 1 || slices->n_atoms > UINT32_MAX || slices->rank < 0) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "slices need 1 to %u atoms of a frame, and a rank from 0", UINT32_MAX);
+    }
+    return open_pusher(servers, n, dataset, generation, generation_bytes, options, slices, pusher);
 }
 
 /* Threads end by themselves; those that still connect to a server, soon. */

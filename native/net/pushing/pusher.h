@@ -96,9 +96,6 @@ struct bodhi_pusher {
     bodhi_push_facts facts;
 };
 
-/* Say who pushes; as bodhi_push_options.identity. */
-int pusher_set_identity(bodhi_pusher *p, const char *identity);
-
 /* As bodhi_push(), of whatever is pushed. */
 int pusher_push(bodhi_pusher *pusher, const bodhi_frame *frame);
 
@@ -142,5 +139,8 @@ uint64_t mark_of_launcher(void);
 
 /* The mark that the caller gives, 0 for "". */
 uint64_t mark_of_name(const char *name);
+
+/* Make of a dataset's name and generation those in which the slices of a rank of this launch lie. */
+BODHI_CHECKED int launch_name_slices(wire_open *open, const bodhi_slice_options *slices);
 
 #endif

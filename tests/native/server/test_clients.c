@@ -474,6 +474,7 @@ static void test_authors(void) {
     write_attachment("x-origin.json", (const unsigned char *)"{}", 2);
     start((bodhi_serve_options){0});
     CHECK(open_as("/run", "this") == BODHI_ERROR_CONFLICT);
+    CHECK(open_as("/run" BODHI_SLICES_SUFFIX, "this") == BODHI_ERROR_CONFLICT);
     stop();
 }
 
