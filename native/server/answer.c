@@ -11,11 +11,11 @@
 
 /* --- Pushing ----------------------------------------------------------------------------------------------------- */
 
-/* Acknowledge this connection's frames of a batch; of another simulation nothing more is taken. */
+/* Acknowledge this connection's frames up to a FLUSH; of another simulation nothing more is taken. */
 static void send_acks(connection *c, uint64_t client, const task *batch) {
     const task *refused = NULL; /* whose reason is told: of a conflict, or else the first */
     size_t n = 0;
-    for (const task *t = batch; t != NULL; t = t->next) {
+    for (const task *t = batch; t->verb == TASK_FRAME; t = t->next) {
         if (t->client != client) {
             continue;
         }
@@ -35,15 +35,15 @@ static void send_acks(connection *c, uint64_t client, const task *batch) {
     c->ending = (n > 0 && !output_end(c, WIRE_FRAME, n)) || c->ending;
 }
 
-static void answer_flushed(bodhi_server *server, const open_dataset *d, const task *done) {
-    for (const task *t = done->batch; t != NULL; t = t->next) {
+static void answer_flushed(bodhi_server *server, const open_dataset *d, const task *batch) {
+    for (const task *t = batch; t->verb == TASK_FRAME; t = t->next) {
         server->counters[COUNT_EXISTING] += t->status == BODHI_EXISTS;
         server->counters[COUNT_FAILED] += t->status < 0;
     }
     for (int i = 0; i < server->n_slots; i++) {
         connection *c = &server->connections[i];
         if (c->fd >= 0 && c->dataset == d && (c->flags & WIRE_PUSHES) != 0) {
-            send_acks(c, connection_id(server, c), done->batch);
+            send_acks(c, connection_id(server, c), batch);
         }
     }
     server->counters[COUNT_BATCHES]++;
@@ -52,15 +52,15 @@ static void answer_flushed(bodhi_server *server, const open_dataset *d, const ta
 void answer_done(bodhi_server *server) {
     for (open_dataset *d = server->datasets; d != NULL; d = d->next) {
         task *done = d->ingest == NULL ? NULL : ingest_take_done(d->ingest);
-        while (done != NULL) {
-            task *next = done->next;
-            if (done->verb == TASK_FLUSH) {
-                answer_flushed(server, d, done);
-            }
+        const task *batch = done;
+        for (const task *t = done; t != NULL; t = t->next) {
             d->awaited--;
-            task_free(done);
-            done = next;
+            if (t->verb == TASK_FLUSH) {
+                answer_flushed(server, d, batch);
+            }
+            batch = t->verb == TASK_FRAME ? batch : t->next;
         }
+        tasks_free(done);
     }
     datasets_close_idle(server);
 }

@@ -152,30 +152,28 @@ static int check_task(ingest *in, const task *t, int flushed, bool durable, uint
     return t->status;
 }
 
-/* Turn the statuses of appending into acknowledgements. */
-static void settle_acks(ingest *in, task *batch, int flushed, bool durable) {
-    uint32_t synced = UINT32_MAX;
-    for (task *t = batch; t != NULL; t = t->next) {
-        if (t->status > 0 || (t->status == BODHI_OK && flushed != BODHI_OK)) {
-            t->status = check_task(in, t, flushed, durable, &synced);
-        }
-    }
-}
-
 /* --- Flushing ---------------------------------------------------------------------------------------------------- */
 
+/* Hand back the frames that were flushed, and the task behind them. */
 static void complete(ingest *in, task *t) {
+    put(&in->batch, t);
     pthread_mutex_lock(&in->mutex);
-    put(&in->done, t);
+    if (in->done.first == NULL) {
+        in->done = in->batch;
+    } else {
+        in->done.last->next = in->batch.first;
+        in->done.last = in->batch.last;
+    }
     pthread_mutex_unlock(&in->mutex);
+    in->batch = (queue){0};
     wake_loop(in);
 }
 
-/* Make what was appended visible. With a failed append among it, FULL, for which settle_acks() looks at each frame. */
+/* Make what was appended visible. With a failed append among it, FULL, for which flush() looks at each frame. */
 static int flush_writer(ingest *in, bool durable) {
     int status = BODHI_OK;
     if (in->writer != NULL) {
-        in->writer->n_existing = 0; /* settle() syncs what was there */
+        in->writer->n_existing = 0; /* flush() syncs what was there */
         status = bodhi_flush(in->writer, durable);
     }
     if (status != BODHI_OK && status != BODHI_ERROR_FULL) {
@@ -184,13 +182,17 @@ static int flush_writer(ingest *in, bool durable) {
     return status == BODHI_OK && in->append_failed ? BODHI_ERROR_FULL : status;
 }
 
+/* Flush, and turn the statuses of appending into acknowledgements. */
 static void flush(ingest *in, task *t) {
-    t->batch = in->batch.first;
-    in->batch = (queue){0};
+    uint32_t synced = UINT32_MAX;
     in->locked_out = false;
     t->status = flush_writer(in, t->durable);
     in->append_failed = false;
-    settle_acks(in, t->batch, t->status, t->durable);
+    for (task *frame = in->batch.first; frame != NULL; frame = frame->next) {
+        if (frame->status > 0 || (frame->status == BODHI_OK && t->status != BODHI_OK)) {
+            frame->status = check_task(in, frame, t->status, t->durable, &synced);
+        }
+    }
 }
 
 /* --- The thread -------------------------------------------------------------------------------------------------- */
@@ -292,25 +294,13 @@ task *ingest_take_done(ingest *in) {
     return t;
 }
 
-static void free_all(task *t) {
-    while (t != NULL) {
-        task *next = t->next;
-        task_free(t);
-        t = next;
+void tasks_free(task *list) {
+    for (task *t = list; t != NULL; t = list) {
+        list = t->next;
+        free(t->reason);
+        free(t->body);
+        free(t);
     }
-}
-
-void task_free(task *t) {
-    for (task *frame = t->batch; frame != NULL;) {
-        task *next = frame->next;
-        free(frame->reason);
-        free(frame->body);
-        free(frame);
-        frame = next;
-    }
-    free(t->reason);
-    free(t->body);
-    free(t);
 }
 
 void ingest_finish(ingest *in) {
@@ -329,9 +319,9 @@ void ingest_free(ingest *in) {
         return;
     }
     ingest_finish(in);
-    free_all(in->todo.first);
-    free_all(in->batch.first);
-    free_all(in->done.first);
+    tasks_free(in->todo.first);
+    tasks_free(in->batch.first);
+    tasks_free(in->done.first);
     pthread_cond_destroy(&in->has_tasks);
     pthread_mutex_destroy(&in->mutex);
     free(in);

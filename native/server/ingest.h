@@ -10,7 +10,7 @@
 typedef struct ingest ingest;
 
 enum task_verb {
-    TASK_FRAME,  /* append it; comes back with the next FLUSH */
+    TASK_FRAME,  /* append it; comes back when the next FLUSH does, before it */
     TASK_FLUSH,  /* make what was appended visible, and say of each frame what became of it */
     TASK_RELEASE /* let go of the segment: nobody pushes any more */
 };
@@ -27,7 +27,6 @@ typedef struct task {
     bodhi_frame frame;
     unsigned char *body; /* FRAME: its bytes */
     size_t n;            /* how many these are */
-    struct task *batch;  /* FLUSH: its frames */
 } task;
 
 /* `wake` gets a byte when a task is done; `backlog` counts the bytes that wait. NULL: no memory, or no thread. */
@@ -38,10 +37,10 @@ task *task_new(enum task_verb verb, uint64_t client, bool durable);
 
 void ingest_submit(ingest *in, task *t);
 
-/* What came back since, in order, linked by `next`; each to be freed. */
+/* What came back since, in order, linked by `next`, to be freed. */
 task *ingest_take_done(ingest *in);
 
-void task_free(task *t);
+void tasks_free(task *list);
 
 /* Carry out what is left, then end the thread; what comes back can still be taken. What is given then is forgotten. */
 void ingest_finish(ingest *in);

@@ -20,7 +20,7 @@ static void close_dataset(open_dataset *d) {
 
 /* Whether nobody uses the dataset, and nothing of what was pushed to it is still to be written. */
 static bool is_idle(const open_dataset *d) {
-    return d->users == 0 && d->awaited == 0 && d->unflushed_since == 0;
+    return d->users == 0 && d->awaited == 0;
 }
 
 void datasets_close_idle(bodhi_server *server) {
@@ -113,7 +113,7 @@ void datasets_close_all(bodhi_server *server) {
 /* --- Writing ----------------------------------------------------------------------------------------------------- */
 
 void datasets_submit(open_dataset *d, task *t) {
-    d->awaited += t->verb != TASK_FRAME;
+    d->awaited++;
     ingest_submit(d->ingest, t);
 }
 
