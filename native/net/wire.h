@@ -35,7 +35,7 @@
  * to FETCH  of the attachment of this name: its bytes u64 (2^64 - 1: there is none), which file it is u64; then some of
  *           its bytes from first on
  * to SURVEY datasets of this name ("": of any), in the order of their directories, behind that of the hashes first and
- *           last (zeros: from the first on); none: that was the end; see describe() in native/server/contents/survey.c
+ *           last (zeros: from the first on); none: that was the end; see describe() in native/server/contents.c
  * to STATUS counters u64, in the order of enum wire_counter; then the identity of the store (16 bytes), and one a line:
  *           the node's name, and each address that the server was told of, its own among them
  * to STOP   (local clients of the server's user only) as to STATUS */

@@ -72,43 +72,32 @@ static int claim_vacant(bodhi_dataset *dataset, const char *identity, bool alone
     return strcmp(author, identity) == 0 ? remember(dataset, identity) : fail_conflict(dataset, author, identity);
 }
 
-/* Bytes of a dataset's name without what tells that it has slices. */
-static size_t base_length(const char *name) {
-    size_t size = strlen(name);
-    size_t suffix = strlen(BODHI_SLICES_SUFFIX);
-    return size > suffix && strcmp(name + size - suffix, BODHI_SLICES_SUFFIX) == 0 ? size - suffix : size;
-}
-
-/* Whether a dataset of the name, of any generation, has an origin: 1 and its directory, 0, or -1 and errno. */
-static int find_staged(const bodhi_store *store, const char *name, char staged_directory[DIRECTORY_NAME]) {
-    uint64_t hash = hash_bytes(name, base_length(name));
-    DIR *entries = io_list(store->fd, ".");
-    const char *directory;
-    int staged = entries == NULL ? -1 : 0;
-    while (staged == 0 && (directory = store_next_directory(entries, hash)) != NULL) {
-        char path[DIRECTORY_NAME + sizeof origin_file];
-        struct stat status;
-        (void)snprintf(path, sizeof path, "%s/%s", directory, origin_file);
-        staged = io_status(store->fd, path, &status) ? 1 : errno == ENOENT ? 0 : -1;
-        memcpy(staged_directory, directory, DIRECTORY_NAME);
-    }
-    int error = errno;
-    if (entries != NULL) {
-        (void)closedir(entries);
-    }
-    errno = error;
-    return staged;
-}
-
 int store_refuse_staged(const bodhi_store *store, const char *name) {
-    char staged_directory[DIRECTORY_NAME];
-    int staged = find_staged(store, name, staged_directory);
-    return staged == 0  ? BODHI_OK
-           : staged < 0 ? bodhi_fail_system(errno, "looking for a trajectory of the name", name)
-                        : bodhi_fail(BODHI_ERROR_CONFLICT,
-                                     "dataset %.*s is of a trajectory (%s/%s): push under another name, or 'himach "
-                                     "cache evict' it first",
-                                     (int)base_length(name), name, store->path, staged_directory);
+    size_t length = strlen(name);
+    size_t suffix = strlen(BODHI_SLICES_SUFFIX);
+    length -= length > suffix && strcmp(name + length - suffix, BODHI_SLICES_SUFFIX) == 0 ? suffix : 0;
+    uint64_t hash = hash_bytes(name, length);
+    DIR *entries = io_list(store->fd, ".");
+    if (entries == NULL) {
+        return bodhi_fail_system(errno, "looking for a trajectory of the name", name);
+    }
+    int status = BODHI_OK;
+    const char *directory;
+    while (status == BODHI_OK && (directory = store_next_directory(entries, hash)) != NULL) {
+        char path[DIRECTORY_NAME + sizeof origin_file];
+        struct stat origin;
+        (void)snprintf(path, sizeof path, "%s/%s", directory, origin_file);
+        if (io_status(store->fd, path, &origin)) {
+            status = bodhi_fail(BODHI_ERROR_CONFLICT,
+                                "dataset %.*s is of a trajectory (%s/%s): push under another name, or 'himach cache "
+                                "evict' it first",
+                                (int)length, name, store->path, directory);
+        } else if (errno != ENOENT) {
+            status = bodhi_fail_system(errno, "looking for a trajectory of the name", name);
+        }
+    }
+    (void)closedir(entries);
+    return status;
 }
 
 int store_lock(const bodhi_store *store) {

@@ -106,7 +106,8 @@ void dataset_mend(bodhi_dataset *dataset);
 /* Let the frames be those of `identity`, if nobody's, or (`alone`) there are none. CONFLICT. Takes the mutex. */
 int dataset_claim(bodhi_dataset *dataset, const char *identity, bool alone);
 
-/* Check that no trajectory has the name of what is to be pushed: CONFLICT. Takes no mutex, nor do the next three. */
+/* Check that no trajectory has the name of what is to be pushed, or of whose slices: CONFLICT. Takes no mutex, nor do
+ * the next three. */
 int store_refuse_staged(const bodhi_store *store, const char *name);
 
 /* Be alone in giving a dataset its name, until the descriptor is closed. -1 and errno; EWOULDBLOCK: not in a second. */

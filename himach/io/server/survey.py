@@ -99,7 +99,7 @@ def read_peers(path: Path) -> list[str]:
 
 
 ANSWER_SECONDS = 1.0  # time limit for answers of servers
-HEAD = struct.Struct("<IIIIIiiIQQQQ")  # of a dataset; see describe() in server/contents/survey.c
+HEAD = struct.Struct("<IIIIIiiIQQQQ")  # of a dataset; see describe() in server/contents.c
 DIRECTORY_BYTES = 33
 DIRECTORY = re.compile("[0-9a-f]{16}-[0-9a-f]{16}")
 TOO_LONG = (1 << 32) - 1  # size of a text that has to be fetched by itself

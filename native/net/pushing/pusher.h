@@ -9,8 +9,7 @@
 #include "net/link.h"
 #include "write/direct_push.h"
 
-/* --- slots.c: frames in flight, which go from list to list until they are acknowledged ---------------------------- */
-
+/* A frame in flight, which goes from list to list until it is acknowledged. */
 typedef struct slot {
     struct slot *next;
     uint64_t number;
@@ -24,19 +23,6 @@ typedef struct {
     slot *first, *last;
     int64_t n;
 } slot_list;
-
-void slots_append(slot_list *list, slot *s);
-
-/* The first slot, taken off; NULL: there is none. */
-slot *slots_take(slot_list *list);
-
-/* The first slot with this frame before the slot `end` (NULL: of all), taken off; NULL: there is none. */
-slot *slots_take_number(slot_list *list, uint64_t number, const slot *end);
-
-/* A slot with a frame, to be freed; NULL: memory is out. */
-slot *slots_make(const bodhi_frame *frame);
-
-void slots_free(slot_list *list);
 
 /* --- The pusher: all of it is under its mutex, but for what never changes and for links, which are their threads' --
  */
@@ -96,10 +82,12 @@ struct bodhi_pusher {
     bodhi_push_facts facts;
 };
 
-/* As bodhi_push(), of whatever is pushed. */
-int pusher_push(bodhi_pusher *pusher, const bodhi_frame *frame);
-
 /* --- servers.c: the mutex is held, but by who makes a pusher ------------------------------------------------------ */
+
+void slots_append(slot_list *list, slot *s);
+
+/* A slot with a frame, to be freed; NULL: memory is out. */
+slot *slots_make(const bodhi_frame *frame);
 
 /* A pusher without servers; NULL: memory is out. */
 bodhi_pusher *pusher_new(void);

@@ -24,6 +24,50 @@ enum {
 static _Thread_local const bodhi_pusher *mine;
 static atomic_int running;
 
+/* --- Frames in flight -------------------------------------------------------------------------------------------- */
+
+void slots_append(slot_list *list, slot *s) {
+    s->next = NULL;
+    if (list->first == NULL) {
+        list->first = s;
+    } else {
+        list->last->next = s;
+    }
+    list->last = s;
+    list->n++;
+}
+
+/* The first slot, taken off; NULL: there is none. */
+static slot *slots_take(slot_list *list) {
+    slot *s = list->first;
+    if (s != NULL) {
+        list->first = s->next;
+        list->n--;
+    }
+    return s;
+}
+
+static void slots_free(slot_list *list) {
+    slot *s;
+    while ((s = slots_take(list)) != NULL) {
+        free(s);
+    }
+}
+
+slot *slots_make(const bodhi_frame *frame) {
+    size_t size = wire_frame_bytes(frame);
+    slot *s = malloc(sizeof *s + WIRE_HEADER + size + MAC_BYTES);
+    if (s == NULL) {
+        return NULL;
+    }
+    wire_write_frame(s->message + WIRE_HEADER, frame);
+    wire_header(s->message, WIRE_FRAME, s->message + WIRE_HEADER, size);
+    s->number = (uint64_t)frame->number;
+    s->size = WIRE_HEADER + size;
+    s->again = false;
+    return s;
+}
+
 /* --- The pusher --------------------------------------------------------------------------------------------------- */
 
 bodhi_pusher *pusher_new(void) {
@@ -65,7 +109,7 @@ void pusher_let_go(bodhi_pusher *p) {
     }
 }
 
-/* --- Frames ------------------------------------------------------------------------------------------------------ */
+/* --- Giving frames ----------------------------------------------------------------------------------------------- */
 
 static void acknowledged(bodhi_pusher *p, slot *s) {
     p->bytes -= (int64_t)s->size;
@@ -230,16 +274,22 @@ static void connect_to(bodhi_pusher *p, server *s) {
 
 /* --- Acknowledgements -------------------------------------------------------------------------------------------- */
 
-static void take_ack(bodhi_pusher *p, server *s, const wire_ack *ack) {
-    slot *frame = slots_take_number(&s->sent, ack->number, s->out);
-    if (frame != NULL && ack->status >= 0) {
+/* Take what a server says of the first frame that it has not spoken of. False: it was sent another one. */
+static bool take_ack(bodhi_pusher *p, server *s, const wire_ack *ack) {
+    slot *frame = s->sent.first;
+    if (frame == s->out || frame->number != ack->number) {
+        return false;
+    }
+    (void)slots_take(&s->sent);
+    if (ack->status >= 0) {
         s->again = false;
         acknowledged(p, frame);
-    } else if (frame != NULL) {
+    } else {
         p->refused = ack->status;
         s->refuses = true;
         requeue(p, frame);
     }
+    return true;
 }
 
 /* Take an answer. False: it is none. */
@@ -253,7 +303,9 @@ static bool take_answer(bodhi_pusher *p, server *s) {
     for (size_t at = 0; at < records; at += WIRE_ACK_BYTES) {
         wire_ack ack;
         memcpy(&ack, s->link.records + at, sizeof ack);
-        take_ack(p, s, &ack);
+        if (!take_ack(p, s, &ack)) {
+            return false;
+        }
         conflict = conflict || ack.status == BODHI_ERROR_CONFLICT;
     }
     if (s->link.n_bytes > records && !p->conflict && (is_first || conflict)) {

@@ -47,7 +47,7 @@ def test_the_bound_is_the_same_for_all_who_bring_frames(run_server, tmp_path, wa
 
 
 def described(name, *runs):
-    """What a server says of a dataset, as in native/server/contents/survey.c."""
+    """What a server says of a dataset, as in native/server/contents.c."""
     rows = b"".join(np.array(run, dtype="<i8").tobytes() for run in runs)
     return HEAD.pack(len(name), 0, 0, 0, 0, len(runs), 0, 0, 3, 0, 99, 7) + bytes(33) + name + rows
 
