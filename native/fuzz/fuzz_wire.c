@@ -46,8 +46,8 @@ static uint64_t look_at(wire_parser *parser) {
         memcpy(&answer, parser->body, sizeof answer);
         sum += answer.count + (uint32_t)answer.status;
     }
-    for (uint32_t at = 0; parser->verb == WIRE_TAKE && at + WIRE_EXTENT_BYTES <= parser->size;
-         at += WIRE_EXTENT_BYTES) {
+    for (uint32_t at = 0; parser->verb == WIRE_TAKE && at + sizeof(wire_extent) <= parser->size;
+         at += sizeof(wire_extent)) {
         wire_extent extent;
         memcpy(&extent, parser->body + at, sizeof extent);
         sum += extent.offset + extent.size;

@@ -188,7 +188,7 @@ static int be_granted(grants *g, target *list, size_t n, size_t *count) {
     d->turn = d->in_turns ? g : NULL;
     open_direct(g);
     *count = d->link.count;
-    if (*count == 0 || *count > n_asked || d->link.n_bytes != *count * WIRE_PLACE_BYTES ||
+    if (*count == 0 || *count > n_asked || d->link.n_bytes != *count * sizeof(wire_place) ||
         !take_places(g, list, *count)) {
         return note_status(d, bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: places that are none", d->link.address));
     }

@@ -19,14 +19,14 @@ typedef struct {
 } verb_limits;
 
 #define QUESTION                                                                                                       \
-    { true, WIRE_QUESTION_BYTES, WIRE_QUESTION_BYTES + WIRE_MAX_NAME, 1 }
+    { true, sizeof(wire_question), sizeof(wire_question) + WIRE_MAX_NAME, 1 }
 
 static const verb_limits limits[WIRE_VERBS] = {
-    [WIRE_OPEN] = {true, WIRE_OPEN_HEAD + 1, WIRE_OPEN_HEAD + 3 * WIRE_MAX_NAME, 1},
+    [WIRE_OPEN] = {true, sizeof(wire_open_head) + 1, sizeof(wire_open_head) + 3 * WIRE_MAX_NAME, 1},
     [WIRE_FRAME] = {true, WIRE_FRAME_HEAD + 12, WIRE_MAX_FRAME, 4},
     [WIRE_FLUSH] = {true, 0, 0, 1},
     [WIRE_READ] = {true, 0, 8 * WIRE_MAX_NUMBERS, 8},
-    [WIRE_TAKE] = {true, WIRE_EXTENT_BYTES, WIRE_EXTENT_BYTES *WIRE_MAX_EXTENTS, WIRE_EXTENT_BYTES},
+    [WIRE_TAKE] = {true, sizeof(wire_extent), sizeof(wire_extent) * WIRE_MAX_EXTENTS, sizeof(wire_extent)},
     [WIRE_RUNS] = QUESTION,
     [WIRE_FETCH] = QUESTION,
     [WIRE_SURVEY] = QUESTION,

@@ -55,10 +55,6 @@ enum {
     WIRE_HEADER = 16,
     WIRE_FRAME_HEAD = 48,
     WIRE_ANSWER_HEAD = 8,
-    WIRE_QUESTION_BYTES = 24,
-    WIRE_ACK_BYTES = 16,
-    WIRE_PLACE_BYTES = 32,
-    WIRE_EXTENT_BYTES = 24,
     WIRE_DATASET_HEAD = 64,
     WIRE_MAX_NUMBERS = 16384, /* in one message */
     WIRE_MAX_RUNS = 8192,
@@ -229,7 +225,6 @@ typedef struct {
     uint32_t flags, name_bytes, generation_bytes, identity_bytes;
     uint8_t token[WIRE_TOKEN];
 } wire_open_head;
-enum { WIRE_OPEN_HEAD = sizeof(wire_open_head) };
 bool wire_parse_open(const unsigned char *body, size_t size, wire_open *open);
 
 /* A frame as the body of a FRAME; parsed, its arrays are where `body` is, which is aligned for floats. */
@@ -268,7 +263,6 @@ typedef struct {
     uint64_t bytes;
     uint64_t in_turns; /* 0 or 1 */
 } wire_opened;
-enum { WIRE_OPENED_BYTES = 64 };
 
 typedef struct {
     uint64_t segment, offset;
@@ -276,8 +270,7 @@ typedef struct {
 } wire_extent;
 #define WIRE_GONE UINT32_MAX
 
-_Static_assert(sizeof(wire_ack) == WIRE_ACK_BYTES && sizeof(wire_place) == WIRE_PLACE_BYTES, "there is no padding");
-_Static_assert(sizeof(wire_extent) == WIRE_EXTENT_BYTES && sizeof(wire_opened) == WIRE_OPENED_BYTES, "nor here");
-_Static_assert(WIRE_OPEN_HEAD == 32 && sizeof(wire_question) == WIRE_QUESTION_BYTES, "nor in these");
+_Static_assert(sizeof(wire_ack) == 16 && sizeof(wire_place) == 32 && sizeof(wire_extent) == 24, "there is no padding");
+_Static_assert(sizeof(wire_opened) == 64 && sizeof(wire_open_head) == 32 && sizeof(wire_question) == 24, "nor here");
 
 #endif

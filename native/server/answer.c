@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "server/connection.h"
 #include "store/dataset.h"
 
 /* --- Pushing ----------------------------------------------------------------------------------------------------- */
@@ -72,7 +71,7 @@ static bool answer_frame(bodhi_server *server, connection *c) {
     }
     open_dataset *d = c->dataset;
     if (d->ingest == NULL) {
-        d->ingest = ingest_start(d->dataset, server->ingested[1], &server->backlog);
+        d->ingest = ingest_start(d->dataset, server->pipes[EVENT_INGESTED][1], &server->backlog);
     }
     task *t = d->ingest == NULL ? NULL : task_new(TASK_FRAME, connection_id(server, c), (c->flags & WIRE_DURABLE) != 0);
     if (t == NULL) {
@@ -190,11 +189,6 @@ static bool answer_stop(bodhi_server *server, connection *c) {
 
 /* --- Messages ---------------------------------------------------------------------------------------------------- */
 
-static bool may_push(connection *c) {
-    return (c->flags & WIRE_PUSHES) != 0 ||
-           output_error(c, BODHI_ERROR_UNSAFE, "frames may be pushed only after an OPEN that says so");
-}
-
 bool answer_header(bodhi_server *server, connection *c) {
     enum wire_verb verb = c->in.verb;
     if (verb == WIRE_STATUS || verb == WIRE_STOP) {
@@ -212,19 +206,18 @@ bool answer_header(bodhi_server *server, connection *c) {
     if (c->dataset == NULL) {
         return output_error(c, BODHI_ERROR_ARGUMENT, "a dataset must be opened first");
     }
-    return verb != WIRE_FRAME || may_push(c);
-}
-
-/* Verbs whose answer is only true of the segments that are there: others may have evicted some. */
-static bool asks_what_is_there(enum wire_verb verb) {
-    return verb == WIRE_READ || verb == WIRE_RUNS || verb == WIRE_FETCH;
+    return verb != WIRE_FRAME || (c->flags & WIRE_PUSHES) != 0 ||
+           output_error(c, BODHI_ERROR_UNSAFE, "frames may be pushed only after an OPEN that says so");
 }
 
 bool answer(bodhi_server *server, connection *c) {
-    if (asks_what_is_there(c->in.verb) && dataset_keep_up(c->dataset->dataset) != BODHI_OK) {
+    enum wire_verb verb = c->in.verb;
+    /* What these answer is only true of the segments that are there: others may have evicted some. */
+    bool says_what_is_there = verb == WIRE_READ || verb == WIRE_RUNS || verb == WIRE_FETCH;
+    if (says_what_is_there && dataset_keep_up(c->dataset->dataset) != BODHI_OK) {
         return output_error(c, BODHI_ERROR_SYSTEM, bodhi_message());
     }
-    switch (c->in.verb) {
+    switch (verb) {
     case WIRE_OPEN:
         return answer_open(server, c);
     case WIRE_STATUS:

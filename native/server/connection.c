@@ -1,5 +1,5 @@
-/* Connections of the server; see connection.h. */
-#include "server/connection.h"
+/* Connections of the server; see server.h. */
+#include "server/server.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,6 +10,8 @@
 
 #include "base/clock.h"
 #include "base/io.h"
+
+#define MORE "'himach cache start --connections' allows more"
 
 enum {
     TURN_BYTES = 8 << 20,     /* read from one connection before the next has its turn */

@@ -14,7 +14,6 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/status.h"
-#include "server/connection.h"
 #include "store/dataset.h"
 
 enum {
@@ -141,7 +140,7 @@ static bool check_extents(const connection *c, size_t n, size_t *total) {
 }
 
 bool answer_take(bodhi_server *server, connection *c) {
-    size_t n = c->in.size / WIRE_EXTENT_BYTES;
+    size_t n = c->in.size / sizeof(wire_extent);
     size_t total;
     if (!check_extents(c, n, &total)) {
         return output_error(c, BODHI_ERROR_ARGUMENT,

@@ -15,7 +15,6 @@
 #include "base/io.h"
 #include "base/status.h"
 #include "net/link.h"
-#include "server/connection.h"
 #include "server/server.h"
 
 enum {
@@ -83,7 +82,7 @@ typedef struct {
 
 static void take_admitted(bodhi_server *server) {
     admitted client;
-    while (read(server->admitted[0], &client, sizeof client) == (ssize_t)sizeof client) {
+    while (read(server->pipes[EVENT_ADMITTED][0], &client, sizeof client) == (ssize_t)sizeof client) {
         caller from = caller_at(client.fd);
         link_keep_alive(client.fd);
         connection_add(server, client.fd, RIGHT_PUSH | RIGHT_READ, &from, client.session);
@@ -93,7 +92,7 @@ static void take_admitted(bodhi_server *server) {
 int bodhi_server_admit(bodhi_server *server, int fd, const uint8_t *session) {
     admitted client = {.fd = fd};
     memcpy(client.session, session, MAC_KEY);
-    if (write(server->admitted[1], &client, sizeof client) ==
+    if (write(server->pipes[EVENT_ADMITTED][1], &client, sizeof client) ==
         (ssize_t)sizeof client) { /* so few bytes go whole or not */
         return BODHI_OK;
     }
@@ -142,7 +141,7 @@ static void handle(bodhi_server *server, const struct epoll_event *event) {
     } else if (serial == EVENT_LISTENER) {
         accept_local(server);
     } else if (serial == EVENT_INGESTED) {
-        (void)drain(server->ingested);
+        (void)drain(server->pipes[EVENT_INGESTED]);
         answer_done(server);
     } else if (serial >= FIRST_SERIAL) {
         connection *c = &server->connections[(uint32_t)event->data.u64];
@@ -170,7 +169,7 @@ int bodhi_server_run(bodhi_server *server) {
             next_tick = now_ms() + TICK_MS;
         }
         connections_update(server);
-        if (drain(server->wake)) {
+        if (drain(server->pipes[EVENT_WAKE])) {
             return BODHI_OK;
         }
     }
@@ -187,12 +186,13 @@ static bool watch(const bodhi_server *server, int fd, uint32_t serial) {
 }
 
 static bool open_descriptors(bodhi_server *server) {
+    int listener = server->options.listener;
     server->epoll = epoll_create1(EPOLL_CLOEXEC);
-    return server->epoll >= 0 && pipe2(server->wake, O_CLOEXEC | O_NONBLOCK) == 0 &&
-           pipe2(server->admitted, O_CLOEXEC | O_NONBLOCK) == 0 &&
-           pipe2(server->ingested, O_CLOEXEC | O_NONBLOCK) == 0 && watch(server, server->wake[0], EVENT_WAKE) &&
-           watch(server, server->admitted[0], EVENT_ADMITTED) && watch(server, server->ingested[0], EVENT_INGESTED) &&
-           (server->options.listener < 0 || watch(server, server->options.listener, EVENT_LISTENER));
+    bool open = server->epoll >= 0 && (listener < 0 || watch(server, listener, EVENT_LISTENER));
+    for (uint32_t i = 0; i < N_PIPES && open; i++) {
+        open = pipe2(server->pipes[i], O_CLOEXEC | O_NONBLOCK) == 0 && watch(server, server->pipes[i][0], i);
+    }
+    return open;
 }
 
 static void choose_defaults(bodhi_serve_options *o) {
@@ -241,8 +241,8 @@ int bodhi_server_open(const char *directory, const bodhi_serve_options *options,
     opened->on_header = answer_header;
     opened->on_message = answer;
     opened->on_drop = let_go;
-    opened->epoll = opened->wake[0] = opened->wake[1] = opened->admitted[0] = opened->admitted[1] = -1;
-    opened->ingested[0] = opened->ingested[1] = -1;
+    opened->epoll = -1;
+    memset(opened->pipes, -1, sizeof opened->pipes);
     choose_defaults(&opened->options);
     int status = make_server(opened, directory);
     if (status != BODHI_OK) {
@@ -254,13 +254,7 @@ int bodhi_server_open(const char *directory, const bodhi_serve_options *options,
 }
 
 int bodhi_server_wake(const bodhi_server *server) {
-    return server->wake[1];
-}
-
-static void close_pipe(const int ends[2]) {
-    for (int i = 0; i < 2; i++) {
-        io_drop(ends[i]);
-    }
+    return server->pipes[EVENT_WAKE][1];
 }
 
 /* Write and acknowledge what was pushed. */
@@ -288,12 +282,14 @@ static void close_connections(bodhi_server *server) {
 
 static void close_descriptors(bodhi_server *server) {
     admitted client;
-    while (server->admitted[0] >= 0 && read(server->admitted[0], &client, sizeof client) == (ssize_t)sizeof client) {
+    while (server->pipes[EVENT_ADMITTED][0] >= 0 &&
+           read(server->pipes[EVENT_ADMITTED][0], &client, sizeof client) == (ssize_t)sizeof client) {
         io_drop(client.fd);
     }
-    close_pipe(server->wake);
-    close_pipe(server->admitted);
-    close_pipe(server->ingested);
+    for (int i = 0; i < N_PIPES; i++) {
+        io_drop(server->pipes[i][0]);
+        io_drop(server->pipes[i][1]);
+    }
     io_drop(server->epoll);
 }
 

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "server/connection.h"
 #include "store/dataset.h"
 
 enum { MAX_IDLE = 8 }; /* datasets that stay open without a user: opening one with millions of frames takes its time */

@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/memory.h"
-#include "server/connection.h"
 #include "store/dataset.h"
 
 enum {

@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "store/dataset.h"
 
-/* How the first line of a generation of slices ends (net/pushing/launch.c). */
+/* How the first line of a generation of slices ends (net/launch.c). */
 static const char line_end[] = ", launch 0000000000, mark 0000000000000000\n";
 enum { LINE_END = sizeof line_end - 1, TO_NUMBER = 9, NUMBER = 10, TO_MARK = 26, MARK = 16 };
 

@@ -4,7 +4,7 @@
 
 #include <unistd.h>
 
-int servers_running(void); /* of net/pushing/pusher.h, whose other names are also those of tests */
+int servers_running(void); /* of net/pusher.h, whose other names are also those of tests */
 
 /* Wait until no thread pushes any more; those that still do end soon. */
 static inline void await_dials(void) {

@@ -60,7 +60,7 @@ static void *serve(void *argument) {
     while (receive_message(s->fd, &s->in)) {
         CHECK(s->in.verb == WIRE_TAKE);
         s->requests++;
-        answer_to(s, s->in.size / WIRE_EXTENT_BYTES);
+        answer_to(s, s->in.size / sizeof(wire_extent));
         s->out.bytes[s->out.n - MAC_BYTES - 1] ^= s->way == TOUCHED; /* the last byte of the body */
         send_all(s);
     }

@@ -105,7 +105,7 @@ void send_frame(wire_link *link, int64_t number) {
 void take_acks(wire_link *link, int64_t first, uint32_t n) {
     for (uint64_t next = (uint64_t)first; next < (uint64_t)first + n;) {
         CHECK(link_answer(link, WIRE_FRAME, now_ms() + SOON_MS) == BODHI_OK && link->count > 0);
-        for (size_t at = 0; at < link->n_bytes; at += WIRE_ACK_BYTES) {
+        for (size_t at = 0; at < link->n_bytes; at += sizeof(wire_ack)) {
             wire_ack ack;
             memcpy(&ack, link->records + at, sizeof ack);
             CHECK(ack.number == next++ && ack.status >= 0);

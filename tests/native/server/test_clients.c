@@ -2,7 +2,7 @@
 #include "../store/syncs.h"
 #include "base/clock.h"
 #include "base/io.h"
-#include "net/pushing/pusher.h"
+#include "net/pusher.h"
 #include "running.h"
 
 enum { PART_BYTES = 128 << 10 /* of an attachment at once */ };
@@ -252,7 +252,7 @@ static void answer(int fd, uint16_t verb, uint16_t count, const void *records, s
 
 /* Let a pusher in and take its frames, whose acknowledgements are in `acks` then. */
 static int take_frames(int listener, wire_parser *parser, wire_ack acks[LOST]) {
-    static const unsigned char opened_dataset[WIRE_OPENED_BYTES];
+    static const unsigned char opened_dataset[sizeof(wire_opened)];
     int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     CHECK(fd >= 0 && receive_message(fd, parser) && parser->verb == WIRE_OPEN);
     answer(fd, WIRE_OPEN, 1, opened_dataset, sizeof opened_dataset);

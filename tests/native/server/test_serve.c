@@ -38,11 +38,11 @@ static void test_names(void) {
     wire_open open;
     const wire_open_head head = {.name_bytes = 3, .generation_bytes = 3, .identity_bytes = 3};
     const char names[9] = {'n', 'a', 'm', 'g', 'e', 'n', 'i', 'd', 'e'};
-    unsigned char body[WIRE_OPEN_HEAD + sizeof names];
-    for (int i = 0; i < 4; i++) { /* a NUL may be in the generation alone */
-        memcpy(body + WIRE_OPEN_HEAD, names, sizeof names);
+    unsigned char body[sizeof(wire_open_head) + sizeof names];
+    for (size_t i = 0; i < 4; i++) { /* a NUL may be in the generation alone */
+        memcpy(body + sizeof(wire_open_head), names, sizeof names);
         memcpy(body, &head, sizeof head);
-        body[WIRE_OPEN_HEAD + 3 * i - (i == 3 ? 9 : 0) + 1] = i == 3 ? 'a' : 0;
+        body[sizeof(wire_open_head) + 3 * i - (i == 3 ? 9 : 0) + 1] = i == 3 ? 'a' : 0;
         CHECK(wire_parse_open(body, sizeof body, &open) == (i == 1 || i == 3));
     }
 }

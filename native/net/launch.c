@@ -2,7 +2,7 @@
  *
  * The slices of one rank in one launch are a dataset of their own, in which a slice is a frame with the atoms that the
  * rank has: what holds for frames holds for them, and those of two launches never meet in a frame. */
-#include "net/pushing/pusher.h"
+#include "net/pusher.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

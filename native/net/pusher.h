@@ -48,17 +48,12 @@ typedef struct {
     int64_t pause_ms;
 } server;
 
-/* A slice in the order of its ids. */
-typedef struct {
-    id_order order;
-    float *vectors;
-    size_t capacity;
-} slice_scratch;
-
 struct bodhi_pusher {
     int64_t slices_of;  /* atoms of a frame whose slices are pushed; 0: frames are */
     straight *straight; /* to where, without a server; NULL: to servers */
-    slice_scratch scratch;
+    id_order order;     /* of a slice's ids, and its vectors in that order */
+    float *vectors;
+    size_t n_vectors;
     wire_open open; /* but for the token, which each server has of its own */
     bodhi_push_options options;
     uint8_t key[KEY_MOST];
@@ -94,13 +89,6 @@ bodhi_pusher *pusher_new(void);
 
 /* Let go of a pusher, whose mutex is held; who does so last frees it. */
 void pusher_let_go(bodhi_pusher *p);
-
-enum {
-    FIRST_PAUSE_MS = 1000 /* before a server that failed is tried again */
-};
-
-/* How long a server may take before it is late. */
-int64_t patience_of(const bodhi_pusher *p);
 
 /* Start a server's thread, which holds the pusher. False: there is none to be had. */
 bool server_start(server *s);

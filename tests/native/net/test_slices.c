@@ -1,12 +1,12 @@
 /* Slices, pushed straight to a store: what is read back, what is refused, and what a disk that fails makes of them. */
 #include <math.h>
 
-#include "../../check.h"
-#include "../../draw.h"
-#include "../../scratch.h"
+#include "../check.h"
+#include "../draw.h"
+#include "../scratch.h"
 #include "base/io.h"
 #include "launchers.h"
-#include "net/pushing/pusher.h"
+#include "net/pusher.h"
 #include "store/dataset.h"
 
 char doing[256] = "";

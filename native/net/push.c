@@ -7,7 +7,7 @@
  * all once more that it has not acknowledged, over a new connection, which ends the old one: what it has, just as it is
  * sent, it acknowledges. Only what it refuses, or leaves unanswered once more, goes to the next server. So a frame is
  * twice in the stores only if its server does not answer. */
-#include "net/pushing/pusher.h"
+#include "net/pusher.h"
 
 #include <errno.h>
 #include <math.h>
@@ -183,9 +183,8 @@ int bodhi_push_slice(bodhi_pusher *pusher, const bodhi_frame *frame, const int64
     if (frame->n_atoms == 0) {
         return BODHI_OK; /* a rank without atoms adds nothing to the frame */
     }
-    slice_scratch *s = &pusher->scratch;
     int64_t wrong;
-    enum ids_order sorted = ids_sort(&s->order, ids, (size_t)frame->n_atoms, pusher->slices_of, &wrong);
+    enum ids_order sorted = ids_sort(&pusher->order, ids, (size_t)frame->n_atoms, pusher->slices_of, &wrong);
     if (sorted == IDS_NO_MEMORY) {
         return bodhi_fail_memory();
     }
@@ -196,13 +195,14 @@ int bodhi_push_slice(bodhi_pusher *pusher, const bodhi_frame *frame, const int64
     }
     bodhi_frame slice = *frame;
     size_t n = (size_t)frame->n_atoms;
-    if (!ARRAY_FIT(s->vectors, s->capacity, 9 * n)) {
+    if (!ARRAY_FIT(pusher->vectors, pusher->n_vectors, 9 * n)) {
         return bodhi_fail_memory();
     }
-    slice.ids = s->order.sorted;
-    slice.positions = in_order(frame->positions, &s->order, s->vectors);
-    slice.velocities = in_order(frame->velocities, &s->order, s->vectors + 3 * n);
-    slice.forces = in_order(frame->forces, &s->order, s->vectors + 6 * n);
+    float *vectors = pusher->vectors;
+    slice.ids = pusher->order.sorted;
+    slice.positions = in_order(frame->positions, &pusher->order, vectors);
+    slice.velocities = in_order(frame->velocities, &pusher->order, vectors + 3 * n);
+    slice.forces = in_order(frame->forces, &pusher->order, vectors + 6 * n);
     return pusher->straight != NULL ? straight_push(pusher->straight, &slice) : push_to_servers(pusher, &slice);
 }
 
@@ -247,7 +247,6 @@ static int make_servers(bodhi_pusher *p, const char *const *servers, int n) {
     for (int i = 0; i < n; i++) {
         server *s = &p->servers[i];
         s->pusher = p;
-        s->pause_ms = FIRST_PAUSE_MS;
         s->address = servers[i] == NULL ? NULL : strdup(servers[i]);
         s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (s->address == NULL || s->wake < 0 || !io_random(s->token, sizeof s->token)) {

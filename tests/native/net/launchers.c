@@ -1,8 +1,8 @@
 /* What launchers tell the ranks that they start; see launchers.h. */
 #include "launchers.h"
 
-#include "../../check.h"
-#include "net/pushing/pusher.h"
+#include "../check.h"
+#include "net/pusher.h"
 
 static const char *const launchers[] = {"PMIX_NAMESPACE", "PALS_APID",        "FLUX_JOB_ID",         "SLURM_JOB_ID",
                                         "SLURM_STEP_ID",  "SLURM_HET_JOB_ID", "SLURM_RESTART_COUNT", "PMI_JOBID",

@@ -10,10 +10,11 @@
 #include "base/io.h"
 #include "base/status.h"
 #include "base/thread.h"
-#include "net/pushing/pusher.h"
+#include "net/pusher.h"
 
 enum {
-    TRIES = 3, /* a server is late after this part of the timeout: another may have its frames in time */
+    FIRST_PAUSE_MS = 1000, /* before a server that failed is tried again */
+    TRIES = 3,             /* a server is late after this part of the timeout: another may have its frames in time */
     MAX_PAUSE_MS = 60000,
     STALLED_MS = 250, /* a server that takes no bytes for so long is left to itself */
     LONG_MS = 3600 * 1000,
@@ -86,8 +87,8 @@ bodhi_pusher *pusher_new(void) {
 
 static void free_pusher(bodhi_pusher *p) {
     straight_close(p->straight);
-    id_order_free(&p->scratch.order);
-    free(p->scratch.vectors);
+    id_order_free(&p->order);
+    free(p->vectors);
     for (int i = 0; p->servers != NULL && i < p->n_servers; i++) {
         slots_free(&p->servers[i].sent);
         io_drop(p->servers[i].wake);
@@ -177,7 +178,8 @@ void servers_ask_for_acks(bodhi_pusher *p) {
 
 /* --- Connections ------------------------------------------------------------------------------------------------- */
 
-int64_t patience_of(const bodhi_pusher *p) {
+/* How long a server may take before it is late. */
+static int64_t patience_of(const bodhi_pusher *p) {
     return p->options.timeout_ms / TRIES > 0 ? p->options.timeout_ms / TRIES : 1;
 }
 
@@ -296,11 +298,11 @@ static bool take_ack(bodhi_pusher *p, server *s, const wire_ack *ack) {
 static bool take_answer(bodhi_pusher *p, server *s) {
     bool is_first = !s->refuses; /* of its refusals, the one whose reason has the numbers */
     bool conflict = false;
-    size_t records = (size_t)s->link.count * WIRE_ACK_BYTES;
+    size_t records = (size_t)s->link.count * sizeof(wire_ack);
     if (s->link.verb != WIRE_FRAME || s->link.n_bytes < records) {
         return false;
     }
-    for (size_t at = 0; at < records; at += WIRE_ACK_BYTES) {
+    for (size_t at = 0; at < records; at += sizeof(wire_ack)) {
         wire_ack ack;
         memcpy(&ack, s->link.records + at, sizeof ack);
         if (!take_ack(p, s, &ack)) {
@@ -428,6 +430,7 @@ bool server_start(server *s) {
     pthread_t thread;
     (void)atomic_fetch_add(&running, 1);
     s->pusher->holders++;
+    s->pause_ms = FIRST_PAUSE_MS;
     bool started = thread_start(&thread, serve, s);
     if (started) {
         (void)pthread_detach(thread); /* resolving a name may take long, and is not waited for */
