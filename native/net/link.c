@@ -101,36 +101,38 @@ static bool would_block(void) {
     return errno == EAGAIN || errno == EWOULDBLOCK;
 }
 
+/* What a call that moved no bytes (0, or -1 and errno) means. OK: try again, now that the socket is ready. END: the
+ * deadline has passed. */
+static int await_more(wire_link *link, ssize_t moved, short events, int64_t deadline) {
+    if (moved < 0 && would_block()) {
+        return await(link, events, deadline) ? BODHI_OK
+               : link->was_interrupted       ? unreachable(link, "interrupted")
+                                             : BODHI_END;
+    }
+    return moved < 0 && errno == EINTR ? BODHI_OK : unreachable(link, "the server has closed the connection");
+}
+
 int link_send(wire_link *link, const void *data, size_t size, int64_t deadline) {
     for (size_t done = 0; done < size;) {
         ssize_t sent = bodhi_io.send(link->fd, (const char *)data + done, size - done, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent >= 0) {
-            done += (size_t)sent;
-        } else if (would_block()) {
-            if (!await(link, POLLOUT, deadline)) {
-                return unreachable(link, "the server takes nothing");
-            }
-        } else if (errno != EINTR) {
-            return unreachable(link, "the server has closed the connection");
+        int status = sent > 0 ? BODHI_OK : await_more(link, sent, POLLOUT, deadline);
+        if (status != BODHI_OK) {
+            return status == BODHI_END ? unreachable(link, "the server takes nothing") : status;
         }
+        done += sent > 0 ? (size_t)sent : 0;
     }
     return BODHI_OK;
 }
 
 /* Receive exactly `size` bytes. */
 static int receive_bytes(wire_link *link, void *data, size_t size, int64_t deadline) {
-    size_t done = 0;
-    while (done < size) {
+    for (size_t done = 0; done < size;) {
         ssize_t got = bodhi_io.recv(link->fd, (char *)data + done, size - done, MSG_DONTWAIT);
-        if (got > 0) {
-            done += (size_t)got;
-        } else if (got < 0 && would_block()) {
-            if (!await(link, POLLIN, deadline)) {
-                return unreachable(link, "no answer in time");
-            }
-        } else if (got == 0 || errno != EINTR) {
-            return unreachable(link, "the server has closed the connection");
+        int status = got > 0 ? BODHI_OK : await_more(link, got, POLLIN, deadline);
+        if (status != BODHI_OK) {
+            return status == BODHI_END ? unreachable(link, "no answer in time") : status;
         }
+        done += got > 0 ? (size_t)got : 0;
     }
     return BODHI_OK;
 }
@@ -363,19 +365,11 @@ static int take_answer(wire_link *link) {
 int link_receive(wire_link *link, int64_t deadline) {
     for (;;) {
         ssize_t got = receive_some(link);
-        if (got < 0 && would_block()) {
-            if (!await(link, POLLIN, deadline)) {
-                return link->was_interrupted ? unreachable(link, "interrupted") : BODHI_END;
-            }
-            continue;
+        int status = got > 0 ? BODHI_OK : await_more(link, got, POLLIN, deadline);
+        if (status != BODHI_OK) {
+            return status;
         }
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got <= 0) {
-            return unreachable(link, "the server has closed the connection");
-        }
-        enum wire_result result = wire_took(&link->in, (size_t)got);
+        enum wire_result result = got > 0 ? wire_took(&link->in, (size_t)got) : WIRE_MORE;
         if (result == WIRE_MESSAGE) {
             return take_answer(link);
         }
