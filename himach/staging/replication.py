@@ -1,4 +1,4 @@
-"""Copies of staged frames from node to node: `replicate()`, which also replaces damaged frames on request.
+"""Copies of staged frames from node to node: `replicate()`.
 
 All nodes exchange flags of the frames they hold, so that each computes the same moves by itself (`plan`). The first
 ranks of the nodes then send frames in rounds of bounded memory. The origin is not read.
@@ -20,7 +20,6 @@ from pyroaring import BitMap64
 from himach.errors import UsageError
 from himach.frame import RawFrame
 from himach.io.datasets.attachment import COPIES
-from himach.io.frame_source import ReadOptions
 from himach.io.store.store import Dataset
 from himach.ranks.collective import run_collectively
 from himach.ranks.communicator import Communicator, World
@@ -28,7 +27,6 @@ from himach.staging.shares import Numbers
 
 Flags = npt.NDArray[np.bool_]
 Moves = Mapping[tuple[int, int], Numbers]  # frames by (source node, target node)
-Heal = Callable[[Numbers], Numbers]  # rewrites frames of this node and returns the ones written
 
 FRAMES_AT_ONCE = 1 << 20  # frames whose flags nodes exchange at a time
 BYTES_AT_ONCE = 256 << 20  # bytes of frames that a node sends in a round
@@ -36,7 +34,6 @@ SAMPLED_FRAMES = 100  # frames sampled for their size
 VECTORS_BYTES = 36  # bytes per atom, with velocities and forces
 FRAMES_TAG = 41
 NOTHING: Numbers = np.empty(0, np.int64)
-DAMAGED = ("damaged", "error of the disk")  # reasons of a miss that recurs
 
 
 def check_copies(world: World, copies: int) -> None:
@@ -65,52 +62,42 @@ def requested_copies(dataset: Dataset) -> int:
     return int(content) if content.isdigit() else 0
 
 
-def replicate(
-    world: World, dataset: Dataset, n_frames: int, copies: int, heal: Heal | None = None
-) -> tuple[int, Numbers]:
-    """Copy frames that are native on fewer nodes than `copies` (collective).
+def replicate(world: World, dataset: Dataset, n_frames: int, copies: int) -> int:
+    """Copy frames that are native on fewer nodes than `copies`; return the number of copies made (collective).
 
     Frames that are native nowhere stay so. Each copy made can be read when this returns. The number of copies not made,
     because the source frame is damaged or gone, is printed.
     """
     check_copies(world, copies)
 
-    def work() -> tuple[int, int, Numbers]:
-        if world.leaders is None:
-            return 0, 0, NOTHING
-        return _replicate(world.leaders, dataset, n_frames, copies, heal)
+    def work() -> tuple[int, int]:
+        return (0, 0) if world.leaders is None else _replicate(world.leaders, dataset, n_frames, copies)
 
-    written, unread, lost = run_collectively(world.comm, work)
+    written, unread = map(world.comm.allreduce, run_collectively(world.comm, work))
     run_collectively(world.comm, dataset.close)
-    unread = world.comm.allreduce(unread)
     if unread and world.comm.rank == 0:
         print(
             f"himach: {unread} copies were not made, as frames could not be read or were evicted meanwhile: "
             "himach stage --repair makes them",
             file=sys.stderr,
         )
-    return int(world.comm.allreduce(written)), world.comm.bcast(lost)
+    return int(written)
 
 
-def _replicate(
-    leaders: Communicator, dataset: Dataset, n_frames: int, copies: int, heal: Heal | None
-) -> tuple[int, int, Numbers]:
-    """Copy frames; return the numbers written and not received by this node, and the lost frames (on first ranks)."""
+def _replicate(leaders: Communicator, dataset: Dataset, n_frames: int, copies: int) -> tuple[int, int]:
+    """Copy frames; return the numbers written and not received by this node."""
     written = unread = position = 0
-    lost = [NOTHING]
     run_collectively(leaders, dataset.refresh)
     native = dataset.native
     while (span := _next_span(leaders, native, position, n_frames)) is not None:
         position = span.stop
-        moves, healed, damaged = _plan_span(leaders, dataset, span, copies, heal)
-        written += healed
-        lost.append(damaged)
-        for batch in _rounds(leaders, dataset, moves):
+        own = run_collectively(leaders, partial(dataset.holds, np.arange(span.start, span.stop), native=True))
+        for batch in _rounds(leaders, dataset, plan(_gather_flags(leaders, own), span, copies)):
             frames = exchange(leaders, batch, dataset.read)
             requested = sum(len(numbers) for (_, target), numbers in batch.items() if target == leaders.rank)
             unread += requested - len(frames)
             written += run_collectively(leaders, partial(write_natively, dataset, frames))
-    return written, unread, np.concatenate(lost)
+    return written, unread
 
 
 def _next_span(leaders: Communicator, native: BitMap64, position: int, n_frames: int) -> range | None:
@@ -123,58 +110,17 @@ def _next_span(leaders: Communicator, native: BitMap64, position: int, n_frames:
     return range(start, leaders.allreduce(native[n_before - 1] + 1 if n_before else 0, op=max))
 
 
-def _plan_span(
-    leaders: Communicator, dataset: Dataset, span: range, copies: int, heal: Heal | None
-) -> tuple[Moves, int, Numbers]:
-    """Return the moves, the number of frames rewritten on this node, and the lost frames."""
-    native = run_collectively(leaders, lambda: dataset.holds(np.arange(span.start, span.stop), native=True))
-    intact = _gather_flags(leaders, native)
-    if heal is None:
-        return plan(intact, span, copies), 0, NOTHING
-
-    def flags(function: Heal, selected: Flags) -> Flags:
-        """Flag the frames that `function` returns for the selected ones."""
-        matches = np.zeros(len(span), dtype=bool)
-        matches[run_collectively(leaders, lambda: function(np.flatnonzero(selected) + span.start)) - span.start] = True
-        return matches
-
-    damaged = flags(partial(_unreadable, dataset), native)
-    damaged_anywhere = _gather_flags(leaders, damaged)
-    intact &= ~damaged_anywhere
-    lost = damaged_anywhere.any(axis=0) & ~intact.any(axis=0)
-    healed = np.zeros_like(native)
-    if lost.any():
-        healed = flags(heal, damaged & lost)
-        intact |= (all_healed := _gather_flags(leaders, healed))
-        damaged_anywhere &= ~all_healed
-        lost &= ~intact.any(axis=0)
-    moves = plan(intact, span, copies, damaged_anywhere & intact.any(axis=0))
-    return moves, int(healed.sum()), np.flatnonzero(lost) + span.start
-
-
 def _gather_flags(leaders: Communicator, flags: Flags) -> Flags:
     """Return the flags of all nodes, bool (nodes, n)."""
     bits = np.frombuffer(b"".join(leaders.allgather(np.packbits(flags).tobytes())), np.uint8)
     return np.unpackbits(bits.reshape(leaders.size, -1), axis=1, count=len(flags)).astype(bool)
 
 
-def _unreadable(dataset: Dataset, numbers: Numbers) -> Numbers:
-    """Return the damaged frames among native ones; every byte is checked."""
-    reading = dataset.read(numbers, ReadOptions(unpack=False))
-    damaged = [
-        number
-        for number, frame in zip(numbers.tolist(), reading, strict=True)
-        if frame is None and reading.reason in DAMAGED
-    ]
-    return np.array(damaged, dtype=np.int64)
-
-
-def plan(native: Flags, span: range, copies: int, rewrite: Flags | None = None) -> dict[tuple[int, int], Numbers]:
+def plan(native: Flags, span: range, copies: int) -> dict[tuple[int, int], Numbers]:
     """Return the frames to move by (source node, target node), the same on every node.
 
     `native`, bool (nodes, frames), has the frames of `span` that each node holds; `copies` nodes shall hold each frame
-    that any holds. `rewrite`, of the same shape, has frames that a node gets anyway, because its own are damaged. The
-    copies of a node's frames are spread over the other nodes.
+    that any holds. The copies of a node's frames are spread over the other nodes.
     """
     nodes = len(native)
     present = np.array(native)
@@ -182,19 +128,12 @@ def plan(native: Flags, span: range, copies: int, rewrite: Flags | None = None) 
     first_holder = present.argmax(axis=0)
     source = np.where(present[numbers % nodes, np.arange(len(numbers))], numbers % nodes, first_holder)
     moves: dict[tuple[int, int], list[Numbers]] = {}
-
-    def move(selected: Flags, target: Numbers) -> None:
-        for route in {(int(a), int(b)) for a, b in zip(source[selected], target[selected], strict=True)}:
-            moves.setdefault(route, []).append(numbers[selected & (source == route[0]) & (target == route[1])])
-
-    for node, selected in enumerate(() if rewrite is None else rewrite):
-        move(selected, np.full(len(numbers), node))
-        present[node] |= selected
     missing = np.where(present.any(axis=0), copies - present.sum(axis=0), 0)
     for copy in range(1, nodes):
         target = (source + 1 + (numbers // nodes + copy - 1) % (nodes - 1)) % nodes
         selected = (missing > 0) & ~present[target, np.arange(len(numbers))]
-        move(selected, target)
+        for route in {(int(a), int(b)) for a, b in zip(source[selected], target[selected], strict=True)}:
+            moves.setdefault(route, []).append(numbers[selected & (source == route[0]) & (target == route[1])])
         missing = missing - selected
     return {route: np.sort(np.concatenate(parts)) for route, parts in sorted(moves.items())}
 

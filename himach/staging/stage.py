@@ -119,7 +119,7 @@ def _make_copies(world: World, job: StageOptions, dataset: Dataset, n_frames: in
     if job.copies is not None:
         attach_copies(world, dataset, job.copies)
     copies = min(len(world.nodes), job.copies or world.comm.allreduce(requested_copies(dataset), op=max))
-    return replicate(world, dataset, n_frames, copies)[0] if copies > 1 else 0
+    return replicate(world, dataset, n_frames, copies) if copies > 1 else 0
 
 
 def _choose(

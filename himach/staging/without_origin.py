@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from himach.frame import RawFrame
 from himach.io.datasets.attachment import AUTHOR, COPIES, INDEX, STAMP, TIMES, read_stamp
 from himach.io.datasets.lookup import Candidate, find, find_offline, list_names, open_cache, refuse_mixed
 from himach.io.datasets.origin_stamp import OriginStamp, open_unchanged
+from himach.io.frame_source import ReadOptions
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError
 from himach.io.trajectories.origin import Origin, open_origin
@@ -31,6 +33,8 @@ from himach.staging.shares import Numbers, fill, missing_part
 
 MOST_NAMED = 5  # frames
 READ_AT_ONCE = 64  # frames held in memory
+CHECKED_AT_ONCE = 1 << 12
+DAMAGED = ("damaged", "error of the disk")  # reasons of a miss that recurs
 TOPOLOGY = re.compile(r"topology-[0-9a-f]{16}")  # names of attached topology files
 
 
@@ -116,7 +120,12 @@ def repair(world: World, store: Store, job: StageOptions) -> tuple[Dataset, int,
     check_copies(world, copies)
     attach_copies(world, dataset, copies)
     n_frames = comm.allreduce(_count_frames(dataset, best), op=max)
-    copied, lost = replicate(world, dataset, n_frames, copies, partial(_heal, dataset, best.stamp))
+
+    def mend() -> tuple[int, Numbers]:
+        return (0, np.empty(0, np.int64)) if world.leaders is None else _mend(world.leaders, dataset, best.stamp)
+
+    written, lost = run_collectively(comm, mend)
+    copied = int(comm.allreduce(written)) + replicate(world, dataset, n_frames, copies)
     if comm.rank == 0 and len(lost):
         print(
             f"himach: {len(lost)} frames are damaged on every node that holds them, and the origin does not give them: "
@@ -124,6 +133,36 @@ def repair(world: World, store: Store, job: StageOptions) -> tuple[Dataset, int,
             file=sys.stderr,
         )
     return dataset, n_frames, copied
+
+
+def _mend(leaders: Communicator, dataset: Dataset, stamp: OriginStamp) -> tuple[int, Numbers]:
+    """Rewrite frames that are damaged on all nodes; drop damaged frames that are intact elsewhere, to be copied anew.
+
+    Return how many this node has rewritten, and those that the origin does not give.
+    """
+    own = run_collectively(leaders, partial(_unreadable, dataset))
+    numbers = np.unique(np.concatenate(leaders.allgather(own)))
+    held = run_collectively(leaders, partial(dataset.holds, numbers, native=True))
+    lost = numbers[~np.any(leaders.allgather(held & ~np.isin(numbers, own)), axis=0)]
+    rewritten = run_collectively(leaders, partial(_heal, dataset, stamp, np.intersect1d(own, lost)))
+    lost = np.setdiff1d(lost, np.concatenate(leaders.allgather(rewritten)))
+    copied = np.setdiff1d(own, np.concatenate([rewritten, lost]))
+    run_collectively(leaders, partial(dataset.drop, copied, native=True))
+    return len(rewritten), lost
+
+
+def _unreadable(dataset: Dataset) -> Numbers:
+    """Return the damaged native frames; every byte is checked."""
+    dataset.refresh()
+    native, damaged = iter(dataset.native), []
+    while numbers := list(islice(native, CHECKED_AT_ONCE)):
+        reading = dataset.read(np.array(numbers, np.int64), ReadOptions(unpack=False))
+        damaged += [
+            number
+            for number, frame in zip(numbers, reading, strict=True)
+            if frame is None and reading.reason in DAMAGED
+        ]
+    return np.array(damaged, np.int64)
 
 
 def _heal(dataset: Dataset, stamp: OriginStamp, numbers: Numbers) -> Numbers:

@@ -132,13 +132,6 @@ def test_a_plan_leaves_alone_what_nobody_has():
     assert moved == {0, 2}
 
 
-def test_a_plan_replaces_damaged_copies_where_they_lie():
-    good = [np.array([True, False, True, False]), np.array([True, True, False, False]), np.zeros(4, bool)]
-    anew = [np.array([False, True, False, False]), np.zeros(4, bool), np.array([True, False, True, False])]
-    moves = plan(good, range(4), 2, anew)
-    assert {route: numbers.tolist() for route, numbers in moves.items()} == {(1, 0): [1], (0, 2): [0, 2]}
-
-
 def open_dataset(place, name="adk"):
     store = Store(place)
     (generation,) = store.generations(name)
