@@ -8,7 +8,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaincinv, ndtri, stdtr, stdtrit
+from scipy.special import gammaincinv, ndtri, stdtrit
 
 from himach.errors import UsageError
 
@@ -188,11 +188,6 @@ def not_negative(name: str, array: npt.NDArray[Any]) -> None:
 def student(level: float, degrees: npt.ArrayLike) -> Any:
     """Return t such that Student's t lies between -t and t with probability `level`; degrees need not be whole."""
     return plain(-stdtrit(degrees, (1 - level) / 2))
-
-
-def student_beyond(t: FloatArray, degrees: FloatArray) -> FloatArray:
-    """Return the probability that Student's t is as far from 0 as each of `t`, or farther; nan of nan."""
-    return np.asarray(2 * stdtr(degrees, -np.abs(t)), dtype=np.float64)
 
 
 def welch_degrees(first: npt.ArrayLike, n_first: int, second: npt.ArrayLike, n_second: int) -> Any:
