@@ -98,11 +98,11 @@ def describe_pairs(place: KeptFrames) -> str:
         used = [item for item in items if item.last]
         groups = [[item for item in used if item.analysis == name] for name in sorted({item.analysis for item in used})]
     for group in groups:
-        first, *others = group
+        first, *rest = group
         covered = sum(len(item.covered) for item in group)
         total = sum(len(item.covered) if item.n_frames is None else item.n_frames for item in group)
         shared = {name: text for name, text in first.parameters.items()
-                  if all(item.parameters.get(name) == text for item in others)}  # fmt: skip
+                  if all(item.parameters.get(name) == text for item in rest)}  # fmt: skip
         bad = [f"parts of {item.member}" for item in group if item.bad] if ensemble else first.bad
         lines += [
             ("", ""),

@@ -209,7 +209,7 @@ def _xvg(table: Table, title: str) -> bytes:
         VIEW,
         *(f'@ s{i} legend "{_axis_label(name, "" if shared else unit)}"' for i, (name, unit) in enumerate(labels[1:])),
     ]
-    rows = zip(*(map(str, _xvg_cells(name, cells)) for _, name, cells in (x, *columns)), strict=True)
+    rows = zip(*(map(str, cell_texts(name, cells)) for _, name, cells in (x, *columns)), strict=True)
     return "\n".join([*lines, *map(" ".join, rows), ""]).encode()
 
 
@@ -235,14 +235,11 @@ def _xvg_columns(table: Table) -> list[tuple[str, str, Cells]]:
 
 
 def _real(cells: Cells) -> Cells | None:
-    """Convert cells to an array of real numbers, nan for None; return None for other cells."""
+    """Convert cells to an array of real numbers, nan for None, 1 for True; return None for other cells."""
     column = to_array(unify_types(cells)) if not isinstance(cells, np.ndarray) or cells.ndim == 1 else cells
-    return column if column.dtype.kind in "biuf" else None
-
-
-def _xvg_cells(name: str, cells: Cells) -> Iterable[Any]:
-    is_boolean = isinstance(cells, np.ndarray) and cells.dtype.kind == "b"
-    return cell_texts(name, np.asarray(cells, np.int64) if is_boolean else cells)
+    if column.dtype.kind == "b":
+        return column.astype(np.int64)
+    return column if column.dtype.kind in "iuf" else None
 
 
 def _axis_label(name: str, unit: str) -> str:

@@ -164,7 +164,7 @@ class Spread:
         sums = [self._sums(place, names) for place in range(len(self.keys))]
         moments = {}
         for name in names:
-            count, total, squares, low, high = zip(*(some[name] for some in sums), strict=True)
+            count, total, squares, low, high = zip(*(chunk[name] for chunk in sums), strict=True)
             mean = _sum(total) / sum(count)
             with np.errstate(all="ignore"):
                 apart = np.array(count) * np.square(np.divide(total, count) - mean)
