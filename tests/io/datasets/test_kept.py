@@ -40,14 +40,17 @@ SECONDS = 0.05  # a frame
 
 
 class Slow(Emit):
-    """Takes its time, and leaves a file for each frame that it has begun."""
+    """Takes its time, and leaves a file for each frame that it has begun, of the name of the frame and the process."""
 
     folder: str = ""
 
     def map(self, frame):
-        Path(self.folder, str(frame.number)).touch()
-        time.sleep(SECONDS)
+        self.begin(frame)
         yield from super().map(frame)
+
+    def begin(self, frame):
+        Path(self.folder, f"{frame.number} {os.getpid()}").touch()
+        time.sleep(SECONDS)
 
 
 class SlowOfSome(Slow):
@@ -57,8 +60,7 @@ class SlowOfSome(Slow):
         return universe.atoms[3:9]
 
     def map(self, frame):
-        Path(self.folder, str(frame.number)).touch()
-        time.sleep(SECONDS)
+        self.begin(frame)
         yield "frame", (frame.number, frame.time, float(frame.positions[3:9].sum()))
 
 
@@ -92,6 +94,11 @@ def started(tmp_path: Path, begun: Path, *launcher: str, flush: float, kind: typ
         process.wait()
 
 
+def words_of(begun: Path, column: int) -> set[int]:
+    """Return the frames that were begun, or the processes that began them."""
+    return {int(path.name.split()[column]) for path in begun.iterdir()}
+
+
 def kept(tmp_path: Path) -> set[int]:
     dataset = only_dataset(tmp_path / "store", tmp_path / "md.trr")
     return set(dataset.alien).union(*(one.dataset.alien for one in list_subsets(dataset)))
@@ -111,7 +118,7 @@ def test_a_killed_run_loses_little_more_than_a_second(tmp_path, begun, kind):
 def test_a_run_that_is_terminated_leaves_all_that_it_read(tmp_path, begun, kind):
     with started(tmp_path, begun, flush=1000.0, kind=kind) as process:
         assert wait_until(lambda: len(list(begun.iterdir())) > 20)
-        read = {int(path.name) for path in begun.iterdir()}
+        read = words_of(begun, 0)
         process.terminate()
         assert process.wait(60) == -signal.SIGTERM
     assert len(read - kept(tmp_path)) <= 1  # the one that was begun
@@ -121,26 +128,13 @@ def test_a_run_that_is_terminated_leaves_all_that_it_read(tmp_path, begun, kind)
 def test_ranks_that_are_terminated_leave_all_that_they_read(tmp_path, begun):
     mpiexec = str(Path(sys.executable).with_name("mpiexec"))
     with started(tmp_path, begun, mpiexec, "-launcher", "fork", "-n", "2", flush=1000.0) as process:
-        assert wait_until(lambda: len(list(begun.iterdir())) > 40)
-        read = {int(path.name) for path in begun.iterdir()}
-        for rank in ranks_of(tmp_path / "program.py"):
+        assert wait_until(lambda: len(list(begun.iterdir())) > 40 and len(words_of(begun, 1)) == 2)
+        read = words_of(begun, 0)
+        for rank in words_of(begun, 1):
             os.kill(rank, signal.SIGTERM)
             time.sleep(0.1)  # the launcher would kill the others as soon as the first one ends
         assert process.wait(60) != 0
     assert len(read - kept(tmp_path)) <= 2  # those that were begun
-
-
-def ranks_of(program: Path) -> list[int]:
-    """Return the processes that run a program, but not its launcher."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if words[:3] == [os.fsencode(sys.executable), b"-P", os.fsencode(program)]:
-            found.append(int(folder.name))
-    return found
 
 
 @pytest.mark.nightly(but=["alien_on_two_nodes"])

@@ -316,25 +316,20 @@ def offer_coded(subject, path, needed=5):
     return subject.close()
 
 
-def test_frames_that_were_decoded_in_part_are_kept_whole(dataset, xtc_file):
+def test_frames_that_were_decoded_in_part_are_kept_whole_and_as_small(tmp_path, xtc_file):
     path, positions = xtc_file
-    assert offer_coded(Writeback(dataset), path) == writeback.WriteResult(30, 0, "")
-    found = [(each.time, each.positions.tobytes()) for each in dataset.read(np.arange(30))]
-    assert found == [(number, each.tobytes()) for number, each in enumerate(positions)]
-
-
-def test_what_is_kept_of_a_coded_frame_are_the_bytes_that_its_positions_give(tmp_path, xtc_file):
-    path, positions = xtc_file
+    expected = [(number, each.tobytes()) for number, each in enumerate(positions)]
     sizes = []
     for name in ("coded", "decoded"):
         held = Store(tmp_path / name).dataset("/sim")
         subject = Writeback(held)
         if name == "coded":
-            offer_coded(subject, path)
+            assert offer_coded(subject, path) == writeback.WriteResult(30, 0, "")
         else:
             for number, each in enumerate(positions):
                 subject.offer(RawFrame(number, float(number), each))
             subject.close()
+        assert [(each.time, each.positions.tobytes()) for each in held.read(np.arange(30))] == expected
         sizes.append(Store(tmp_path / name).dataset("/sim").segments()[0]["bytes"])
     assert sizes[0] == sizes[1] < 30 * 12 * 300
 
