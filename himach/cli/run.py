@@ -148,7 +148,7 @@ def _classes(script: Path) -> dict[str, list[str]]:
 
 LIVE = tuple(item.name for item in fields(LiveOptions))
 SECTIONS = {
-    "Input": ("trajectories", "topology", "ensemble", "keywords", "parameters"),
+    "Input": ("trajectories", "topology", "index", "ensemble", "keywords", "parameters"),
     "Frames that come": LIVE,
     "Frames": ("start", "stop", "step", "frames", *(item.name for item in fields(TransformOptions))),
     "Ranks and memory": ("ranks", "oversubscribe", "memory"),

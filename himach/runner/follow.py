@@ -44,6 +44,7 @@ def follow(
     dataset: str | None = None,
     buffer: int | str | None = None,
     stride_when_late: int | None = None,
+    index: PathLike | None = None,
     ensemble: PathLike | Sequence[Member] | None = None,
     start: int | None = None,
     stop: int | None = None,
@@ -89,7 +90,9 @@ def follow(
         Where the analysis is behind by more than `buffer`, keep every N-th frame, and do not pause the engine.
     ensemble
         In place of `source` many simulations, of which some are running engines.
-    start, stop, step, transform, ranks, cache, memory, pairs, reuse, out, confidence, equilibration, progress, universe
+    index, start, stop, step, transform, ranks, cache, memory, pairs, reuse, out, confidence, equilibration, progress
+        As of `himach.run`.
+    universe
         As of `himach.run`.
     **parameters
         As of `himach.run`.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from himach.errors import UsageError
+from himach.files import content_digest
 from himach.io.datasets.request import FramesRequest, option
 from himach.io.store.sizes import parse_size
 from himach.output.names import figure_formats, table_formats
@@ -24,6 +25,7 @@ from himach.ranks.launch.memory import MIN_LIMIT_BYTES
 if TYPE_CHECKING:
     from himach.analysis import Analysis
     from himach.output.figures.drawer import Drawer
+    from himach.selection import Selected
 
 
 def _number(value: Any, word: str, refusal: str, low: float = -math.inf, high: float = math.inf) -> float | str | None:
@@ -82,6 +84,9 @@ class Output:
 class RunOptions(FramesRequest):
     """Options of a run, without its analyses; sizes as text (``"2GB"``) become bytes, times become seconds."""
 
+    index: Path | None = option(
+        "GROMACS index file: 'group NAME' in a selection has the atoms of its group.", type=Path, metavar="NDX"
+    )
     memory: int | str | None = option(
         "What pairs may take on a node, for example 2GB; the rest goes to its disk.  [default: a quarter of it]",
         metavar="SIZE",
@@ -138,6 +143,8 @@ class RunOptions(FramesRequest):
         refusal = f"equilibration {start!r}: it is a time in ps, such as 500, or 'auto'"
         self._set_fields(equilibration=_number(start, "auto", refusal))
         self._set_fields(table=table_formats(self.table), figure=figure_formats(self.figure))
+        if self.index is not None:
+            self._set_fields(index=Path(os.path.abspath(os.path.expanduser(self.index))))
         if isinstance(self.memory, str):
             try:
                 self._set_fields(memory=parse_size(self.memory))
@@ -151,6 +158,10 @@ class RunOptions(FramesRequest):
             self._set_fields(pairs=Path(os.path.abspath(os.path.expanduser(self.pairs))))
         if self.max_time is not None:
             self._set_fields(max_time=parse_seconds(self.max_time, "max_time"))
+
+    def steps(self, frames: Selected) -> dict[str, Any]:
+        """Return the transformations as in `FramesRequest.steps`, and a digest of the index file."""
+        return super().steps(frames) | ({} if self.index is None else {"index": content_digest(str(self.index))})
 
     def recorded(self) -> dict[str, Any]:
         """Return the options as a run's record stores them."""

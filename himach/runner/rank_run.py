@@ -25,6 +25,7 @@ from himach.io.frame_source import ReadOptions
 from himach.io.server.survey import ServedStore
 from himach.io.store.store import Store
 from himach.io.trajectories.urls.names import public_name
+from himach.io.universe.index_groups import name_groups
 from himach.io.universe.view import View
 from himach.output.record import Record
 from himach.planning.observation import MemberTimes
@@ -165,6 +166,8 @@ class RankRun:
             finite=any(kind.__module__.startswith("himach.examples.") for kind in type(first).__mro__),
             follow=None if self.paths is None else partial(self.paths.positions_at, opened),
         )
+        if self.job.index is not None:
+            name_groups(view.universe, self.job.index)
         if (transform := universe_transform(self.job)) is not None:
             view.transform(transform)
         return view

@@ -74,6 +74,7 @@ def run(
     trajectory: PathLike | Sequence[PathLike] | Universe | None = None,
     topology: PathLike | None = None,
     *,
+    index: PathLike | None = None,
     ensemble: PathLike | Sequence[Member] | None = None,
     start: int | str | None = None,
     stop: int | str | None = None,
@@ -106,6 +107,8 @@ def run(
         transformations, if these need no other frame. The Universe stays at the frame at which it is.
     topology
         Topology file; not needed where the trajectory carries it.
+    index
+        Index file of GROMACS (.ndx): ``group NAME`` in a selection has the atoms of its group.
     ensemble
         In place of `trajectory` many simulations: `himach.Member` objects, a CSV file with the columns ``name`` and
         ``trajectory`` (and ``topology``, ``group``, ...), or a pattern such as ``"sims/*/traj.xtc"``, for which

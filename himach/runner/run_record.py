@@ -154,7 +154,7 @@ def _request(job: Job, opened: OpenFrames, mpi: str | None) -> dict[str, Any]:
     topology = None if job.topology is None else absolute(job.topology)
     code, folders = _code_files(job.analyses)
     reference = job.transform_options.reference
-    named = [topology, *([] if reference is None else [os.path.abspath(reference)])]
+    named = [topology, *(os.path.abspath(path) for path in (reference, job.index) if path is not None)]
     files = [*code, *filter(None, named), *_files_named(job.analyses)]
     request = Record(
         trajectory=_trajectory(job, opened),

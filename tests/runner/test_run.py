@@ -190,6 +190,39 @@ def test_an_analysis_is_run_by_its_name():
     assert list(himach.run(["rmsd", Radius()], DCD, PSF, stop=2, ranks=2).outcome) == ["rmsd", "Radius"]
 
 
+def test_groups_of_an_index_file_are_selected_by_name_and_count_as_the_map(tmp_path):
+    index, pairs = tmp_path / "index.ndx", tmp_path / "pairs"
+
+    def write(selection):
+        with mda.selections.gromacs.SelectionWriter(index, mode="w") as writer:
+            writer.write(mda.Universe(PSF).select_atoms(selection), name="C-alpha")
+
+    options = {"index": index, "pairs": pairs, "cache": "off", "stop": 3}
+    for selection in ("name CA", "name CB"):
+        write(selection)
+        by_group = himach.run(Radius(selection="group C-alpha"), DCD, PSF, **options)
+        by_name = himach.run(Radius(selection=selection), DCD, PSF, stop=3, cache="off")
+        np.testing.assert_array_equal(by_group.outcome["radius"]["radius"], by_name.outcome["radius"]["radius"])
+    with pytest.raises(himach.HimachError, match="Failed to find group: Other"):
+        himach.run("rmsd", DCD, PSF, index=index, selection="group Other", cache="off")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[ A ]\n1 2\n4000", "group A has atom 4000, and the topology has 3341 atoms"),
+        ("1 2 3", "an index file has groups"),
+        ("[ A ]\n1 x", "an index file has groups"),
+        (None, "No such file or directory"),
+    ],
+)
+def test_an_index_file_that_cannot_be_used_is_named(tmp_path, text, message):
+    if text is not None:
+        (tmp_path / "index.ndx").write_text(text)
+    with pytest.raises(himach.UsageError, match=rf"index .*index\.ndx: {message}"):
+        himach.run(Radius, DCD, PSF, index=tmp_path / "index.ndx", stop=1, cache="off")
+
+
 @pytest.mark.parametrize("options", [{}, {"step": -3}, {"ranks": 2}])
 def test_rows_become_a_table_by_frame(options):
     table = himach.run(Rows(), DCD, PSF, **options).outcome

@@ -89,7 +89,7 @@ def _needed_files(record: Record) -> dict[str, str]:
     Topologies and files of installed packages are excluded, unless a parameter or an option names them.
     """
     parameters = [stage["parameters"] for entry in record["analyses"] for stage in stages(entry)]
-    values = [record.get("reference"), *(value for group in parameters for value in group.values())]
+    values = [*map(record.get, ("reference", "index")), *(value for group in parameters for value in group.values())]
     named = {os.path.normpath(os.path.join(record["directory"], path)) for path in values if isinstance(path, str)}
     left_out = topologies(record) | set(filter(is_installed, record["digests"]))
     return {path: digest for path, digest in sorted(record["digests"].items()) if path in named or path not in left_out}

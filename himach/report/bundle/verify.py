@@ -189,4 +189,5 @@ def localize_record(record: Record, folder: Path) -> dict[str, Any]:
             entry["source"] = f"{path}{colon}{name}"
     reset: dict[str, Any] = {"pairs_directory": None, "memory": None, "digests": {}, "versions": {}, "uncertainty": {}}
     reset |= {"ranks": 1, "nodes": 1, "himach": version("himach"), "directory": str(work_folder)}
-    return {**record, **reset, "reference": localize_value(record.get("reference")), "analyses": analyses}
+    reset |= {name: localize_value(record.get(name)) for name in ("reference", "index")}
+    return {**record, **reset, "analyses": analyses}
