@@ -6,11 +6,12 @@ import contextlib
 import hashlib
 import os
 import secrets
+import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from himach.errors import HimachError
+from himach.errors import HimachError, UsageError
 
 
 @contextlib.contextmanager
@@ -53,6 +54,22 @@ def write_through(several_nodes: bool) -> int:
     Otherwise a client of a network file system writes back whole pages and overwrites concurrent changes of others.
     """
     return os.O_DSYNC if several_nodes else 0
+
+
+def config_directory() -> Path:
+    """Return the directory of a user's key and defaults: ``$XDG_CONFIG_HOME/himach`` or ``~/.config/himach``."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "himach"
+
+
+def read_toml(path: str | os.PathLike[str], label: str) -> dict[str, Any]:
+    """Return the content of a TOML file; raise UsageError, with its label, if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise UsageError(f"{label}: the file cannot be read ({error.strerror})") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{label}: the file is not TOML: {error}") from None
 
 
 def content_digest(file: str) -> str:

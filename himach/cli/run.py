@@ -19,6 +19,7 @@ from click.shell_completion import CompletionItem
 
 from himach.cli import shared
 from himach.cli.command_group import Command, write_sections
+from himach.cli.defaults import user_defaults
 from himach.cli.shared import echo
 from himach.examples import BUILTINS
 from himach.io.datasets.request import TransformOptions
@@ -231,6 +232,7 @@ def run(
     from himach.runner.run import on_ranks
 
     options["cache"] = shared.chosen_cache(options["cache"], server, key)
+    ranks = ranks if rerun else _add_defaults(options, ranks)
     command = _command(ctx, options, rerun=rerun, dry=dry_run)
     if rerun is not None and ranks is None and not under_launcher():
         from himach.runner.rerun import read_record, recorded_ranks
@@ -254,8 +256,19 @@ def follow(ctx: click.Context, /, ranks: int | None, oversubscribe: bool, **opti
     """
     from himach.runner.commands import follow as follow_frames
 
+    ranks = _add_defaults(options, ranks)
     live = LiveOptions(**{name: options.pop(name) for name in LIVE})
     _show(follow_frames(_command(ctx, options), live, shared.started_ranks(ranks, oversubscribe)))
+
+
+def _add_defaults(options: dict[str, Any], ranks: int | None) -> int | None:
+    """Add the user's defaults to options that are not set; return the number of ranks to start."""
+    defaults = user_defaults()
+    default_ranks = defaults.pop("ranks", None)
+    for name, value in defaults.items():
+        if options[name] is None and (name != "figure" or options["out"]):
+            options[name] = value
+    return default_ranks if ranks is None and not under_launcher() else ranks
 
 
 def _command(ctx: click.Context, options: dict[str, Any], rerun: Path | None = None, dry: bool = False) -> RunCommand:

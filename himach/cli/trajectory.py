@@ -9,6 +9,7 @@ import click
 
 from himach.cli import shared
 from himach.cli.command_group import Command
+from himach.cli.defaults import describe_defaults
 from himach.cli.pairs import describe_pairs
 from himach.cli.shared import columns, echo
 from himach.conversion.options import ConvertOptions
@@ -44,15 +45,17 @@ def info(
 
     PATH is a trajectory file, a frame directory, or the name of a staged dataset. Where it cannot be reached, this
     says what the store of this node has kept of it. PATH may also be what --pairs of a run named, or the --out of a
-    run that did not end. With --ensemble in place of PATH, this says what each of many simulations is.
+    run that did not end. With --ensemble in place of PATH, this says what each of many simulations is; without both,
+    which defaults options have.
     """
     if ensemble is not None:
         if path is not None:
             raise click.UsageError(f"--ensemble names the trajectories; leave {path} out", ctx)
         _show_members(ensemble, topology, keywords, shared.chosen_cache(cache, server, key))
         return
-    shared.check_required(ctx, path=path)
-    assert path is not None
+    if path is None:
+        echo(describe_defaults())
+        return
     if path.is_dir():
         from himach.checkpoint.listing import find_kept_frames
 

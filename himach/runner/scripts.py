@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 from himach.adapted import adapted, is_foreign, refusal, takes_function
 from himach.analysis import Analysis
 from himach.errors import AnalysisError, UsageError, nearest
+from himach.files import read_toml
 from himach.output.names import unique_labels
 from himach.parameters import Parameter
 from himach.ranks.process_exit import is_interruption
@@ -266,15 +267,7 @@ def _with_files(assignments: Sequence[str]) -> list[str]:
 
 def _read_file(path: str) -> list[str]:
     """Return the assignments of a TOML file; a table has those of the analysis that it names."""
-    import tomllib
-
-    try:
-        with open(path, "rb") as file:
-            content = tomllib.load(file)
-    except OSError as error:
-        raise UsageError(f"-p @{path}: the file cannot be read ({error.strerror})") from None
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"-p @{path}: the file is not TOML: {error}") from None
+    content = read_toml(path, f"-p @{path}")
     tables = {name: value for name, value in content.items() if isinstance(value, dict)}
     rows = [("", {name: value for name, value in content.items() if name not in tables}), *tables.items()]
     texts = {f"{owner}{'.' if owner else ''}{name}": value for owner, row in rows for name, value in row.items()}

@@ -14,7 +14,7 @@ import stat
 from pathlib import Path
 
 from himach.errors import UsageError
-from himach.files import whole_file
+from himach.files import config_directory, whole_file
 from himach.io.store.bodhi import ServerRefusedError, find_libcrypto
 
 GREETING = b"BdhAuth2"
@@ -26,8 +26,7 @@ KEY_BYTES = range(16, 1024)
 
 def default_key_file() -> Path:
     """Return the default path of the key file: ``$XDG_CONFIG_HOME/himach/key``."""
-    config = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(config) if config else Path.home() / ".config") / "himach" / "key"
+    return config_directory() / "key"
 
 
 def make_key(path: Path) -> bool:
