@@ -17,7 +17,8 @@ PATH = click.Path(path_type=Path)
 )
 @click.option("--methods", type=PATH, metavar="FOLDER", help="Where methods, references and checklist go.  [beside it]")
 @click.option("--template", type=PATH, metavar="FOLDER", help="Templates of Jinja2 in place of himach's, some or all.")
-def report(folders: tuple[Path, ...], out: Path, methods: Path | None, template: Path | None) -> None:
+@click.option("--title", default="", metavar="TEXT", help="Title of the page.  [default: the names of the runs]")
+def report(folders: tuple[Path, ...], out: Path, methods: Path | None, template: Path | None, title: str) -> None:
     """Write one HTML file of what runs left in their folders (--out): results, what speaks for them, where from.
 
     It needs no network and no other file, and stays below 2 MB. The same folders give the same bytes.
@@ -27,7 +28,7 @@ def report(folders: tuple[Path, ...], out: Path, methods: Path | None, template:
     from himach.report.files import write_report
 
     with quiet_ranks(0, command=True):
-        for path in write_report(folders, out, methods=methods, templates=template):
+        for path in write_report(folders, out, methods=methods, templates=template, title=title):
             click.echo(printable_lines(f"written to {path}"))
 
 

@@ -25,6 +25,7 @@ def write_report(
     *,
     methods: str | os.PathLike[str] | None = None,
     templates: str | os.PathLike[str] | None = None,
+    title: str = "",
 ) -> list[Path]:
     """Write the report of what runs left in their folders (`out` of `himach.run`).
 
@@ -40,6 +41,8 @@ def write_report(
         File of the page, which is replaced; folder for the files beside the page, if it is another one.
     templates
         Folder of templates of Jinja2 in place of himach's, some or all.
+    title
+        Title of the page, by default the names of the runs.
 
     Returns
     -------
@@ -63,7 +66,7 @@ def write_report(
         raise UsageError("a report is of a list of folders that runs left: name one, at least")
     directory = None if templates is None else Path(templates)
     runs = [read_folder(folder) for folder in folders]
-    page, texts = report_page(runs, directory), methods_files(runs, directory)
+    page, texts = report_page(runs, directory, title), methods_files(runs, directory)
     target = Path(out).parent if methods is None else Path(methods)
     check_out(out, [*(path for run in runs for path in run.all_files.values()), *(target / name for name in texts)])
     write_bytes(out, page.encode())

@@ -35,8 +35,8 @@ KINDS = {".svg": "image/svg+xml", ".png": "image/png"}
 MARK = "\x00"  # before and after the number of a piece: no text of a page has it
 
 
-def report_page(folders: Sequence[RunFolder], directory: Path | None = None) -> str:
-    """Return the report of runs as HTML, by the user's templates of `directory`, if given.
+def report_page(folders: Sequence[RunFolder], directory: Path | None = None, title: str = "") -> str:
+    """Return the report of runs as HTML under a title, by the user's templates of `directory`, if there are any.
 
     Equal folders give equal text. Raises UsageError if a folder is given twice, or a template is wrong.
     """
@@ -45,7 +45,7 @@ def report_page(folders: Sequence[RunFolder], directory: Path | None = None) -> 
         for i, (name, folder) in enumerate(zip(_names(folders), folders, strict=True))
     ]
     methods, references = compose_methods(folders, directory)
-    values = {"runs": runs, "methods": methods, "references": references, **HELPERS}
+    values = {"runs": runs, "methods": methods, "references": references, "heading": title, **HELPERS}
     pieces = Pieces(MOST_BYTES - 1)
     return pieces.fit(render("report.html", directory, piece=pieces.add, **values))
 

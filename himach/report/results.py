@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -217,6 +217,7 @@ def _first_peak(values: npt.NDArray[np.float64]) -> int:
 
 #: Limits: judged columns of a table, means of members on the page, columns with widths on it.
 MOST_COLUMNS, MOST_MEANS, MOST_WIDTHS = 12, 48, 6
+HISTOGRAM_BINS = 20
 #: Columns that are no results.
 NO_RESULTS = {TIME, "frame", "member", "group"}
 LEVEL = 0.95
@@ -238,10 +239,11 @@ class ReportRow:
     checks: Convergence | None = None
     unit: str = ""
     times: Sequence[float] = ()
+    member: str = ""
 
 
 def trust(folder: RunFolder) -> dict[str, Any]:
-    """Return the verdicts on a run: ``counts`` as text, ``means``, ``others``; ``hidden`` counts means left out."""
+    """Return the verdicts on a run: ``counts`` as text, ``means``, ``groups``, ``others``, ``hidden`` means."""
     means = [
         row
         for analysis in folder.analyses
@@ -249,11 +251,26 @@ def trust(folder: RunFolder) -> dict[str, Any]:
         for row in _mean_rows(folder, name, bool(folder.members) or ":" in str(analysis.entry.get("source")))
     ]
     curves = [row for name in folder.tables for row in (*_curve_rows(folder, name), *_group_rows(folder, name))]
-    counts, hidden = _counts([*means, *curves]), []
+    counts, groups, hidden = _counts([*means, *curves]), list(_group_means(folder, means)), []
     if folder.members:  # the worst first
         means.sort(key=lambda row: VERDICTS.index(row.verdict), reverse=True)
         means, hidden = means[:MOST_MEANS], means[MOST_MEANS:]
-    return {"counts": counts, "means": means, "others": curves, "hidden": len(hidden), "hidden_counts": _counts(hidden)}
+    rest = {"hidden": len(hidden), "hidden_counts": _counts(hidden)}
+    return {"counts": counts, "means": means, "groups": groups, "others": curves, **rest}
+
+
+def _group_means(folder: RunFolder, rows: Sequence[ReportRow]) -> Iterator[dict[str, Any]]:
+    """Yield the means of the members of each group, ascending, with a histogram whose bins all groups share."""
+    groups = {member["name"]: member["group"] or "" for member in folder.members}
+    means: defaultdict[tuple[str, str], defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if row.member and row.checks is not None:
+            means[row.title, row.unit][groups.get(row.member, "")].append(row.checks.estimate.value)
+    for (title, unit), values in means.items():
+        edges = np.histogram_bin_edges(np.concatenate([*values.values()]), HISTOGRAM_BINS)
+        for group, numbers in sorted(values.items()):
+            steps = np.repeat(edges, 2), np.repeat([0, *np.histogram(numbers, edges)[0], 0], 2)[1:-1]
+            yield {"title": title, "unit": unit, "group": group, "means": sorted(numbers), "histogram": steps}
 
 
 def _counts(rows: Sequence[ReportRow]) -> str:
@@ -275,15 +292,15 @@ def _mean_rows(folder: RunFolder, name: str, by_user: bool) -> Iterator[ReportRo
         start = mean["start_ps"] if (mean := uncertainty["means"].get(column)) and mean["cut"] else None
         title = f"{name}: {column}" if name.rpartition("/")[2] != column else name
         for member, values, times in _series(table, column):
-            row_title = f"{title}, {member}" if member else title
             try:
                 first = int(np.searchsorted(times, -math.inf if start is None else start))
                 checks = assess_convergence(values, level, first)
             except UsageError as error:
-                yield ReportRow(row_title, BAD, [(str(error), {})])
+                yield ReportRow(title, BAD, [(str(error), {})], member=member)
                 continue
             verdict = BAD if not checks.estimate.converged else DOUBTFUL if checks.doubts else SOUND
-            yield ReportRow(row_title, verdict, checks.doubts, (), checks, column_unit(column, table), times)
+            unit = column_unit(column, table)
+            yield ReportRow(title, verdict, checks.doubts, (), checks, unit, times, member)
     if len(columns) > MOST_COLUMNS:
         yield ReportRow(name, BAD, [("columns", {"n": len(columns) - MOST_COLUMNS})])
 

@@ -251,8 +251,9 @@ def test_an_ensemble_tells_of_members_groups_and_those_that_failed(tmp_path):
         for i, name in enumerate("wxyz")
     ]
     members.append(himach.Member("lost", tmp_path / "no.dcd", PSF, group="B"))
-    himach.run([load("rmsd")(), load("rmsf")(by="residue")], ensemble=members, out=tmp_path / "out", progress=False)
-    page = Page(page_of(tmp_path / "out"))
+    analyses, out = [load("rmsd")(), load("rmsf")(by="residue")], tmp_path / "out"
+    table = himach.run(analyses, ensemble=members, out=out, progress=False).outcome["rmsd"]["rmsd"]
+    page = Page(report_page([read_folder(out)], title="Four <parts>"))
     check_alone(page)
     check_readable(page)
     words = " ".join(page.words)
@@ -261,6 +262,9 @@ def test_an_ensemble_tells_of_members_groups_and_those_that_failed(tmp_path):
         "fewer than 3 members in A: 2, B: 2", "over members; differences by Welch's, corrected by Holm",
     ):  # fmt: skip
         assert text in words
+    assert words.count("Four <parts>") == 2  # of the window, and at the top
+    means = [np.mean(np.asarray(table["rmsd"])[np.asarray(table["member"]) == member]) for member in "wy"]
+    assert f"A 2 {min(means):.4g} Å {np.median(means):.4g} Å {max(means):.4g} Å" in words
 
 
 def test_how_a_run_is_repeated_is_said_where_it_can_be(small, tmp_path):
