@@ -42,6 +42,11 @@ class Pairs:
     ------
     UsageError
         If keys are no integers or have another shape, if values are objects or of another length.
+
+    Examples
+    --------
+    >>> himach.Pairs([3, 8], [0.5, 0.25])
+    Pairs(keys (2,), float64 (2,))
     """
 
     __slots__ = ("keys", "values")
@@ -166,6 +171,21 @@ class Analysis:
     caption
         What the figure shows, written like `methods`; what its bands and bars are is added. Without it, the first line
         of the docstring.
+
+    Examples
+    --------
+    >>> class Height(himach.Analysis):
+    ...     def setup(self, universe):
+    ...         self.protein = universe.select_atoms("protein")
+    ...     def map(self, frame):
+    ...         yield "z", self.protein.center_of_geometry()[2]
+    ...     def reduce(self, key, series):
+    ...         return round(np.mean(series.values), 3)
+    >>> print(himach.run(Height(), u, stop=5).outcome)
+    key  result
+    ---  ------
+    z    19.116
+    [1 row]
     """
 
     frames: ClassVar[range] = range(0)

@@ -100,6 +100,12 @@ class Result:
     members
         Of an ensemble, the result of each member by its name: ``result.members["r1"]["rmsd"]`` is its table. A member
         that failed has none: asking for it says why. Empty in other runs.
+
+    Examples
+    --------
+    >>> result = himach.run("rmsd", u, selection="name CA", stop=3)
+    >>> result["rmsd"]["rmsd"].round(2)
+    array([0.  , 0.39, 0.39])
     """
 
     def __init__(

@@ -153,6 +153,11 @@ def convert(
     Notes
     -----
     The bytes are the same for any number of ranks. XTC files are those of MDAnalysis's writer.
+
+    Examples
+    --------
+    >>> himach.convert(trajectory, topology, out="ca.xtc", select="name CA", stop=3).frames
+    3
     """
     kwargs = dict(locals())
     paths = [trajectory] if isinstance(trajectory, str | os.PathLike) else trajectory or []

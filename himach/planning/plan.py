@@ -147,6 +147,12 @@ def plan(
     UsageError
         If records do not carry what a plan needs, or differ in kind: the message says which run would. If what is asked
         for is no number of its kind.
+
+    Examples
+    --------
+    >>> record = himach.run("rmsd", u, selection="name CA").record
+    >>> list(himach.plan(record, nodes=[1, 2]))
+    ['times', 'phases', 'nodes']
     """
     counts = [_whole_number("nodes", count) for count in np.atleast_1d(np.asarray(nodes, object)).tolist()]
     if not counts:

@@ -112,6 +112,11 @@ def follow(
         If a method of the analysis failed; the error says where.
     RankError
         If ranks could not be started, or one died.
+
+    Examples
+    --------
+    >>> himach.follow("rmsd", trajectory, topology, selection="name CA", stop=3, idle=0.1)
+    Result(rmsd (3 rows of time_ps, rmsd); 3 frames)
     """
     arguments = locals()
     job = requested_job({**arguments, "trajectory": source})

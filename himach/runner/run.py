@@ -174,6 +174,11 @@ def run(
         If ranks could not be started, or one died.
     TimeUpError
         If `max_time` was over before all frames were mapped.
+
+    Examples
+    --------
+    >>> himach.run("rmsd", u, selection="name CA", stop=3)
+    Result(rmsd (3 rows of time_ps, rmsd); 3 frames)
     """
     arguments = locals()
     started = time.time()

@@ -42,6 +42,11 @@ def inefficiency(values: npt.ArrayLike) -> float:
     References
     ----------
     Initial monotone sequence: Geyer, Statist. Sci. 7, 473 (1992).
+
+    Examples
+    --------
+    >>> inefficiency([1.0, 3.0, 2.0, 4.0])
+    1.0
     """
     return float(geyer(autocovariance(as_series("values", values))))
 
@@ -122,6 +127,11 @@ def mean(values: npt.ArrayLike, level: float = 0.95, *, start: int = 0) -> Estim
     ----------
     Batch means: Flegal and Jones, Ann. Statist. 38, 1034 (2010), 10.1214/09-AOS735. Number of independent values: see
     `inefficiency`.
+
+    Examples
+    --------
+    >>> print(mean(np.random.default_rng(1).normal(5, 1, 400)))
+    4.92 [4.85, 4.98] (95 %, 20 blocks, N_eff 400)
     """
     level, series = as_level(level), as_series("values", values)
     start = as_start(start, len(series))
@@ -178,6 +188,11 @@ def halves(values: npt.ArrayLike, level: float = 0.95, *, start: int = 0) -> Est
     References
     ----------
     Welch, Biometrika 34, 28 (1947); degrees of freedom: Satterthwaite, Biometrics Bull. 2, 110 (1946).
+
+    Examples
+    --------
+    >>> print(halves(np.random.default_rng(1).normal(5, 1, 400)))
+    -0.02 [-0.15, 0.12] (95 %, 40 blocks, N_eff 400)
     """
     level, series = as_level(level), as_series("values", values)
     used = series[as_start(start, len(series)) :]
@@ -222,6 +237,11 @@ def equilibration(values: npt.ArrayLike) -> int:
     References
     ----------
     Clark et al., J. Chem. Theory Comput. (2024), 10.1021/acs.jctc.4c01359.
+
+    Examples
+    --------
+    >>> equilibration([*range(50, 10, -1), *np.random.default_rng(1).normal(5, 1, 400)])
+    41
     """
     series = as_series("values", values)
     size = -(-len(series) // LARGEST)  # of bins, whose means have the same error of their mean

@@ -41,6 +41,11 @@ def fine_block(steps: npt.ArrayLike, n_steps: int) -> npt.NDArray[np.int64]:
     ------
     UsageError
         If a step is not in the selection.
+
+    Examples
+    --------
+    >>> fine_block([0, 50, 99], 100)
+    array([ 0, 32, 63])
     """
     array = np.asarray(steps)
     if array.size and array.dtype.kind not in "iu":
@@ -97,6 +102,11 @@ def of_blocks(
     ----------
     Jackknife over blocks: Kunsch, Ann. Statist. 17, 1217 (1989), 10.1214/aos/1176347265. Number of independent blocks:
     see `inefficiency`.
+
+    Examples
+    --------
+    >>> print(of_blocks([[1.0, 4.0], [3.0, 4.0]] * 10))
+    curve of 2 values (95 %, 4 blocks, N_eff 20)
     """
     level = as_level(level)
     numerators = as_numbers("sums", sums)

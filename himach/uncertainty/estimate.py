@@ -43,6 +43,12 @@ class Estimate(Generic[V]):
         How the interval was made, in a few words.
     converged
         Whether there was enough for an interval.
+
+    Examples
+    --------
+    >>> estimate = himach.uncertainty.count(4)
+    >>> estimate.value, round(estimate.low, 2), round(estimate.high, 2)
+    (4.0, 1.09, 10.24)
     """
 
     value: V

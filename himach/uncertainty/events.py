@@ -64,6 +64,11 @@ def count(
     References
     ----------
     Garwood, Biometrika 28, 437 (1936). Fano factor: Fano, Phys. Rev. 72, 26 (1947).
+
+    Examples
+    --------
+    >>> print(count(4))
+    4 [1, 10] (95 %, Garwood's limits)
     """
     level, number = as_level(level), as_counts("k", k)
     if time is not None and not (np.isfinite(time) and time > 0):
@@ -120,6 +125,11 @@ def proportion(k: npt.ArrayLike, n_eff: float, level: float = 0.95) -> Estimate[
     ----------
     Wilson, J. Am. Stat. Assoc. 22, 209 (1927); that its coverage is near the level where others' is not: Brown, Cai and
     DasGupta, Statist. Sci. 16, 101 (2001), 10.1214/ss/1009213286.
+
+    Examples
+    --------
+    >>> print(proportion(3, 10))
+    0.3 [0.1, 0.6] (95 %, Wilson's interval)
     """
     level, number = as_level(level), as_numbers("k", k)
     trials = float(as_numbers("n_eff", n_eff))
@@ -227,6 +237,11 @@ def stays(durations: npt.ArrayLike, ended: npt.ArrayLike, level: float = 0.95) -
     Kaplan and Meier, J. Am. Stat. Assoc. 53, 457 (1958). Log-log limits: Kalbfleisch and Prentice, The Statistical
     Analysis of Failure Time Data (1980). Limits of the mean, by chi-square of 2 n + 1 degrees: Cox, Biometrika 40, 354
     (1953).
+
+    Examples
+    --------
+    >>> print(stays([1.0, 2.0, 3.0], [True, True, False]))
+    mean stay 3 [1, 14] (95 %, all time over stays ended, exponential), 2 stays ended, 1 cut off
     """
     level = as_level(level)
     lasted = as_series("durations", durations)
@@ -278,6 +293,11 @@ def mean_stay(total: npt.ArrayLike, ended: npt.ArrayLike, level: float = 0.95) -
     ------
     UsageError
         If the shapes differ, a number is negative or not finite, or `ended` is not whole.
+
+    Examples
+    --------
+    >>> print(mean_stay(6.0, 2))
+    3 [1, 14] (95 %, all time over stays ended, exponential)
     """
     level, time, n_ended = as_level(level), as_numbers("total", total), as_counts("ended", ended, "stays")
     not_negative("total", time)

@@ -85,6 +85,11 @@ def replicas(
     ------
     UsageError
         If there is no run, if a value is nan or infinite, or if shapes do not fit.
+
+    Examples
+    --------
+    >>> print(replicas([1.0, 2.0, 3.0]))
+    2 [0, 4] (95 %, 3 runs)
     """
     level = as_level(level)
     estimates = list(means) if isinstance(means, Sequence) else []
@@ -168,6 +173,11 @@ def difference(first: npt.ArrayLike, second: npt.ArrayLike, level: float = 0.95)
     ----------
     Welch, Biometrika 34, 28 (1947); degrees of freedom: Satterthwaite, Biometrics Bull. 2, 110 (1946). Permutation
     test: Ernst, Statist. Sci. 19, 676 (2004), 10.1214/088342304000000396.
+
+    Examples
+    --------
+    >>> print(difference([1.0, 2.0, 3.0], [2.0, 3.0, 5.0]))
+    1 [-2, 4] (95 %, Welch's t over 3 and 3 runs)
     """
     level = as_level(level)
     groups = as_runs("first", first), as_runs("second", second)
@@ -213,6 +223,11 @@ def holm(p: npt.ArrayLike) -> FloatArray:
     References
     ----------
     Holm, Scand. J. Statist. 6, 65 (1979).
+
+    Examples
+    --------
+    >>> holm([0.01, 0.04, 0.03])
+    array([0.03, 0.06, 0.06])
     """
     try:
         array = np.asarray(p)

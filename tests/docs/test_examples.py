@@ -34,15 +34,18 @@ def examples() -> list[doctest.DocTest]:
     return [test for test in result if ".__test__." not in test.name]  # Cython lists its functions once more
 
 
-def test_examples_in_docstrings_show_what_is_so(server, capsys):
+def test_examples_in_docstrings_show_what_is_so(server, capsys, tmp_path, monkeypatch):
     import MDAnalysis as mda
 
+    monkeypatch.chdir(tmp_path)
     trajectory, topology = himach.examples.sample("villin")
     known = {"himach": himach, "np": np, "u": mda.Universe(topology, trajectory)}
+    known |= {"trajectory": trajectory, "topology": topology}
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     result = examples()
     for example in result:
-        example.globs.update(known)
+        public = {name: value for name, value in example.globs.items() if not name.startswith("_")}
+        example.globs = public | known | {"__name__": "example"}  # a class in an example is its user's
         runner.run(example)
     assert len(result) > 10, "examples are not found"
     assert runner.failures == 0, capsys.readouterr().out

@@ -47,6 +47,12 @@ class Member:
     ------
     UsageError
         If there is no name or no trajectory, the group is no text, or metadata go by the names ``member`` or ``group``.
+
+    Examples
+    --------
+    >>> members = [himach.Member(name, trajectory, topology, stop=2) for name in ("a", "b")]
+    >>> himach.run("rmsd", ensemble=members, selection="name CA")["rmsd"].rows
+    4
     """
 
     name: str
