@@ -15,7 +15,7 @@ from himach.atoms import Atoms
 if TYPE_CHECKING:
     from MDAnalysis import AtomGroup, ResidueGroup, Universe
 
-__all__ = ["heavy_atoms", "named_selections", "residue_labels", "residue_numbers", "split_name"]
+__all__ = ["heavy_atoms", "named_selections", "name_columns", "residue_labels", "residue_numbers", "split_name"]
 
 #: A name and what it stands for: ``core=resid 5:30``. ``prop z == 3`` has no name.
 NAMED = re.compile(r"\s*([^\W\d]\w*)\s*=(?!=)\s*(.+)", re.DOTALL)
@@ -85,6 +85,14 @@ def _labels(residues: ResidueGroup, by_segment: bool) -> list[str]:
         f"{segment}:{name}{number}{icode}" if by_segment else f"{name}{number}{icode}"
         for segment, name, number, icode in zip(segments, names, residues.resids, icodes, strict=True)
     ]
+
+
+def name_columns(group: AtomGroup | ResidueGroup) -> dict[str, himach.Column]:
+    """Return columns of what a topology calls residues or atoms: chain, resid and resname, of atoms also their name."""
+    attributes = {"chain": "segids", "resid": "resids", "resname": "resnames", "name": "names"}
+    names = {column: getattr(group, attribute, None) for column, attribute in attributes.items()}
+    texts = {column: cells.tolist() for column, cells in names.items() if isinstance(cells, np.ndarray)}
+    return {column: himach.Column(cells, role="label") for column, cells in texts.items()}
 
 
 def residue_numbers(atoms: AtomGroup) -> tuple[npt.NDArray[np.int64], ResidueGroup]:

@@ -42,6 +42,8 @@ class Mobile:
         What they are: ``atom`` or ``residue``.
     labels
         What each is called: indices of atoms, or names of residues.
+    names
+        Further columns of what each is called, of `himach.examples.groups.name_columns`.
     atoms
         int64 (n_atoms,): places of their atoms among those that are added up.
     numbers
@@ -52,6 +54,7 @@ class Mobile:
 
     column: str
     labels: list[Any]
+    names: dict[str, himach.Column]
     atoms: Ints
     numbers: Ints
     shares: Floats
@@ -143,5 +146,6 @@ def fluctuation(mobile: Mobile, frames: Ints, sums: Ints) -> himach.Table:
             mobile.column: himach.Column(mobile.labels, role="label"),
             "rmsf": himach.Column(rmsf, "Å", estimate=lambda level: limits(rmsf, np.sqrt, level)),
             "bfactor": himach.Column(b_factor, "Å²", estimate=lambda level: limits(b_factor, as_b_factor, level)),
+            **mobile.names,
         }
     )

@@ -10,7 +10,7 @@ import himach
 from himach import uncertainty
 from himach.examples.common import select
 from himach.examples.drawing import draw_band, draw_legend
-from himach.examples.groups import residue_labels, residue_numbers
+from himach.examples.groups import name_columns, residue_labels, residue_numbers
 from himach.examples.molecules import warn_of_cut_molecules
 from himach.examples.structure.fluctuations import Mobile, block_sums, fluctuation, mean_deviation
 from himach.examples.superposition import Reference, Superposition, describe_fit, get_masses
@@ -47,13 +47,17 @@ class AroundMean(himach.Analysis):
     def plot(self, outcome, axes):
         table = outcome["rmsf"]
         column = next(iter(table))
-        x = np.arange(table.rows) if column == "residue" else np.asarray(table[column])
+        resids = np.asarray(table.get("resid", [0, 0]))
+        numbered = column == "atom" and (np.diff(resids) > 0).all()  # an atom of each residue of one chain
+        x = np.arange(table.rows) if column == "residue" else resids if numbered else np.asarray(table[column])
         axes.plot(x, table["rmsf"], linewidth=1)
         draw_band(axes, x, table, "rmsf", "C0")
         if column == "residue":
             every = max(1, -(-table.rows // 12))
             axes.set_xticks(x[::every], table[column][::every], rotation=45, ha="right", rotation_mode="anchor")
-        axes.set(xlabel="residue" if column == "residue" else "index of atom", ylabel=table.label("rmsf", "RMSF"))
+        axes.set(
+            xlabel="residue" if column == "residue" or numbered else "index of atom", ylabel=table.label("rmsf", "RMSF")
+        )
         axes.set_title("Fluctuation about the mean position")
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
@@ -140,11 +144,12 @@ class Rmsf(himach.Analysis):
         """Return the rows of the table."""
         places = np.searchsorted(self.indices, atoms.indices)
         if self.by == "atom":
-            return Mobile("atom", atoms.indices.tolist(), places, np.arange(len(atoms)), np.ones(len(atoms)))
+            numbers, labels = np.arange(len(atoms)), atoms.indices.tolist()
+            return Mobile("atom", labels, name_columns(atoms), places, numbers, np.ones(len(atoms)))
         numbers, residues = residue_numbers(atoms)
         weights = get_masses(atoms, self) if self.weights == "mass" else np.ones(len(atoms))
         shares = weights / np.bincount(numbers, weights)[numbers]
-        return Mobile("residue", residue_labels(residues), places, numbers, shares)
+        return Mobile("residue", residue_labels(residues), name_columns(residues), places, numbers, shares)
 
     def atoms(self, universe):
         return universe.atoms[self.indices]

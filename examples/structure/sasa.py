@@ -11,7 +11,7 @@ import himach
 from himach import kernels, uncertainty
 from himach.examples.common import check_not_negative, check_positive, select
 from himach.examples.drawing import draw_band, draw_legend, draw_mean, draw_series, time_axis
-from himach.examples.groups import residue_labels, residue_numbers
+from himach.examples.groups import name_columns, residue_labels, residue_numbers
 from himach.examples.molecules import warn_of_cut_molecules
 from himach.examples.structure.radii import get_radii
 
@@ -101,10 +101,10 @@ class Sasa(himach.Analysis):
             raise himach.UsageError(f"{self.label()}: no atom of part has a radius in {self.radii!r}")
         self.measured = None if self.part is None else np.flatnonzero(np.isin(self.indices, measured.indices))
         numbers, residues = residue_numbers(measured)
-        self.labels = residue_labels(residues)
+        self.labels, self.names = residue_labels(residues), name_columns(residues)
         if self.by == "atom":
             self.labels = [f"{self.labels[i]}:{name}" for i, name in zip(numbers, measured.names, strict=True)]
-            numbers = np.arange(len(measured))
+            numbers, self.names = np.arange(len(measured)), name_columns(measured)
         self.numbers = numbers
 
     def atoms(self, universe):
@@ -134,7 +134,7 @@ class Sasa(himach.Analysis):
                 return replace(band, low=np.maximum(band.low, 0))  # no area is negative
 
             mean = himach.Column(sums.sum(axis=0) / in_block.sum(), "Å²", estimate=limits)
-            tables["by"] = himach.Table({self.by: himach.Column(self.labels, role="label"), "sasa": mean})
+            tables["by"] = himach.Table({self.by: himach.Column(self.labels, role="label"), "sasa": mean, **self.names})
         kinds = dict(sorted(zip(self.kinds, self.sphere_radii.tolist(), strict=True)))
         tables["radii"] = himach.Table(
             {

@@ -13,7 +13,7 @@ import himach
 from himach import kernels, uncertainty
 from himach.examples.common import select
 from himach.examples.drawing import draw_legend, panels, time_axis
-from himach.examples.groups import residue_labels
+from himach.examples.groups import name_columns, residue_labels
 
 #: Columns of the tables, their letters in DSSP, and colours that the colour-blind tell apart.
 COLUMNS = ["H", "B", "E", "G", "I", "T", "S", "P", "coil"]
@@ -62,7 +62,7 @@ class SecondaryStructure(himach.Analysis):
         if not whole.any():
             raise himach.UsageError(f"{self.label()}: no residue of {self.selection!r} has atoms N, CA, C and O")
         residues, indices = residues[whole], indices[whole]
-        self.labels, self.indices = residue_labels(residues), indices.ravel()
+        self.labels, self.names, self.indices = residue_labels(residues), name_columns(residues), indices.ravel()
         self.prolines = residues.resnames == "PRO"
         self.chains = self.number_chains(universe, residues, indices)
 
@@ -97,7 +97,7 @@ class SecondaryStructure(himach.Analysis):
             is_state = states == letter
             content[column] = himach.Column(is_state.mean(axis=1), estimate=True, within=(0, 1))
             residues[column] = share_column(is_state)
-        return {"content": himach.Table(content), "residues": himach.Table(residues), "states": states}
+        return {"content": himach.Table(content), "residues": himach.Table(residues | self.names), "states": states}
 
     def plot(self, outcome, axes):
         from matplotlib.colors import ListedColormap
@@ -113,9 +113,12 @@ class SecondaryStructure(himach.Analysis):
         axes.set_title("Secondary structure")
         by_residue, in_all = panels(axes, [1.3, 1])
         style = {"cmap": ListedColormap(COLORS), "vmin": 0, "vmax": len(COLORS) - 1, "interpolation": "nearest"}
-        rows = 0.5, states.shape[1] + 0.5
+        resids = np.asarray(outcome["residues"].get("resid", [0, 0]))
+        numbered = (np.diff(resids) == 1).all()
+        first = resids[0] if numbered else 1
+        rows = first - 0.5, first + states.shape[1] - 0.5
         by_residue.imshow(colors[states[thin].T], extent=(*limits, *rows), aspect="auto", origin="lower", **style)
-        by_residue.set(xlabel=label, ylabel="residue, by row")
+        by_residue.set(xlabel=label, ylabel="residue" if numbered else "residue, by row")
         shares = [content[column][thin] for column in COLUMNS]
         in_all.stackplot(times, shares, colors=COLORS, labels=COLUMNS, linewidth=0)
         in_all.set(xlabel=label, ylabel="share of residues", xlim=limits, ylim=(0, 1))

@@ -33,10 +33,10 @@ BUILTIN_TABLES = {
         "events(ion,direction,entered_ps,left_ps) counts(=direction,+events,+rate_per_ns) filter(+bottom,+top)"
     ),
     "rmsd": "rmsd[time_ps,+rmsd]",
-    "rmsf": "rmsf(=atom,+rmsf,+bfactor)",
+    "rmsf": "rmsf(=atom,+rmsf,+bfactor,chain,resid,resname,name)",
     "radius-of-gyration": "rg[time_ps,+rg,+asphericity,+acylindricity,+anisotropy]",
     "geometry": "geometry[time_ps,+ends,phi SER2]",
-    "sasa": "sasa[time_ps,+sasa] by(=residue,+sasa) radii(kind,radius,atoms)",
+    "sasa": "sasa[time_ps,+sasa] by(=residue,+sasa,chain,resid,resname) radii(kind,radius,atoms)",
     "rdf": "rdf(=r,+g) coordination(=r,+n)",
     "msd": "msd(=tau_ps,+msd) diffusion(=from_ps,=to_ps,+d_cm2_s,+yeh_hummer_cm2_s)",
     "contacts": "frequency(=a,=b,+frequency) counts[time_ps,+contacts] lifetimes(=a,=b,+stays,+mean_ps)",
@@ -49,7 +49,7 @@ BUILTIN_TABLES = {
     "density": "profile(=position,+density)",
     "dielectric": "dielectric(+epsilon) running[time_ps,epsilon]",
     "velocity-autocorrelation": "vacf(=tau_ps,+c) spectrum(=wavenumber,+density) diffusion(=to_ps,+d_cm2_s)",
-    "secondary-structure": f"content[time_ps,{STATES}] residues(=residue,{STATES})",
+    "secondary-structure": f"content[time_ps,{STATES}] residues(=residue,{STATES},chain,resid,resname)",
     "hydrogen-bonds": (
         f"lifetime(=tau_ps,+survival) counts[time_ps,+bonds] occupancy(=donor,=acceptor,+occupancy) {STAYS}"
     ),

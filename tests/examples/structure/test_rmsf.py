@@ -77,7 +77,7 @@ def test_residues_are_the_weighted_mean_square_of_their_atoms(weights):
         np.sqrt(np.average(of_atom["rmsf"][subset] ** 2, weights=masses[subset]))
         for subset in (atoms.resids == resid for resid in range(1, 215))
     ]
-    assert list(of_residue) == ["residue", "rmsf", "bfactor"]
+    assert list(of_residue) == ["residue", "rmsf", "bfactor", "chain", "resid", "resname"]
     assert of_residue["residue"][:2] + of_residue["residue"][-1:] == ["MET1", "ARG2", "GLY214"]
     np.testing.assert_allclose(of_residue["rmsf"], expected, rtol=1e-9)
 

@@ -72,7 +72,7 @@ def test_rows_add_up_to_the_mean_of_the_total(by, radii, part, points):
 def test_limits_of_residues():
     outcome = himach.run(Sasa(by="residue", points=200), *sample("villin"), cache="off")
     table = outcome["by"]
-    assert list(table) == ["residue", "sasa", "sasa_low", "sasa_high"]
+    assert list(table) == ["residue", "sasa", "sasa_low", "sasa_high", "chain", "resid", "resname"]
     assert ((table["sasa_low"] <= table["sasa"]) & (table["sasa"] <= table["sasa_high"])).all()
     assert himach.run(Sasa(by="atom", points=50), *sample("villin"), cache="off")["by"]["sasa_low"].min() == 0
     assert outcome["sasa"].means["sasa"].converged

@@ -112,7 +112,7 @@ def test_chains_that_the_box_cuts_are_made_whole(protein, tmp_path):
 def test_tables_tell_of_states(seed, n_frames, n):
     states = np.random.default_rng(seed).choice(np.frombuffer(LETTERS, np.uint8), (n_frames, n))
     analysis = SecondaryStructure()
-    analysis.labels = [f"ALA{i}" for i in range(n)]
+    analysis.labels, analysis.names = [f"ALA{i}" for i in range(n)], {}
     outcome = analysis.finish({0: {"time_ps": np.arange(n_frames, dtype=float), "states": states}})
     for column, letter in zip(COLUMNS, LETTERS, strict=True):
         of_residue = outcome["residues"][column]
