@@ -15,7 +15,7 @@ from himach.atoms import Atoms
 if TYPE_CHECKING:
     from MDAnalysis import AtomGroup, ResidueGroup, Universe
 
-__all__ = ["heavy_atoms", "named_selections", "name_columns", "residue_labels", "residue_numbers", "split_name"]
+__all__ = ["heavy_atoms", "name_columns", "named_selections", "residue_labels", "residue_numbers", "split_name"]
 
 #: A name and what it stands for: ``core=resid 5:30``. ``prop z == 3`` has no name.
 NAMED = re.compile(r"\s*([^\W\d]\w*)\s*=(?!=)\s*(.+)", re.DOTALL)
