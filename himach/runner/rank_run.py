@@ -25,13 +25,13 @@ from himach.io.frame_source import ReadOptions
 from himach.io.server.survey import ServedStore
 from himach.io.store.store import Store
 from himach.io.trajectories.urls.names import public_name
-from himach.io.universe.index_groups import name_groups
 from himach.io.universe.view import View
 from himach.output.record import Record
 from himach.planning.observation import MemberTimes
 from himach.ranks.collective import is_everywhere, run_collectively, warn_once
 from himach.ranks.communicator import Communicator, World
 from himach.ranks.launch.memory import default_memory, scratch_directory
+from himach.runner.index_groups import name_groups
 from himach.runner.options import Job
 from himach.runner.place import OutcomePlace, located
 from himach.staging.assembly.assemble import assemble_for_run
