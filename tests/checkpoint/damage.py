@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from support.cache_data import make
+
 import himach
 from himach.checkpoint.directory import LOCK
 from himach.runner.scripts import load_script
 
-from .sample import SCRIPT, write_topology, write_trajectory
+from .sample import SCRIPT
 
 NAMES = ("Columns", "Presence", "Chain")
 N_FRAMES = 6
@@ -20,8 +22,7 @@ class Ground:
     """A trajectory, analyses, and a directory of pairs that several runs kept."""
 
     def __init__(self, folder: Path) -> None:
-        write_trajectory(folder / "run.xtc", N_FRAMES)
-        write_topology(folder / "top.gro")
+        make(folder, N_FRAMES, "run.xtc")
         (folder / "damaged.py").write_text(SCRIPT)
         self.analyses = load_script(folder / "damaged.py")
         self.folder, self.pairs, self._good = folder, folder / "pairs", folder / "good"

@@ -1,42 +1,14 @@
-"""A trajectory, analyses of every kind of pairs, and slow runs, for the tests of kept pairs."""
+"""Analyses of every kind of pairs, and slow runs, for the tests of kept pairs."""
 
 import json
 import textwrap
 from collections import Counter
 from pathlib import Path
 
-import MDAnalysis as mda
-import numpy as np
+from support.cache_data import make
 from support.commands import same_files
 
 from himach.checkpoint.part import read_summary
-
-N_ATOMS = 60
-
-
-def write_trajectory(path: Path, n_frames: int, seed: int = 1) -> Path:
-    """Write an XTC file of a random walk; the first frames of a longer one are those of a shorter."""
-    universe = mda.Universe.empty(N_ATOMS, trajectory=True)
-    rng = np.random.default_rng(seed)
-    positions = rng.uniform(0, 30, (N_ATOMS, 3))
-    with mda.Writer(str(path), N_ATOMS) as writer:
-        for number in range(n_frames):
-            positions = positions + rng.normal(0, 1, positions.shape)
-            universe.atoms.positions = positions
-            universe.dimensions = [30, 30, 30, 90, 90, 90]
-            universe.trajectory.ts.time = 2.0 * number
-            writer.write(universe.atoms)
-    return path
-
-
-def write_topology(path: Path) -> Path:
-    universe = mda.Universe.empty(N_ATOMS, trajectory=True)
-    universe.add_TopologyAttr("names", ["CA"] * N_ATOMS)
-    universe.add_TopologyAttr("resids", [1])
-    universe.add_TopologyAttr("resnames", ["ALA"])
-    universe.atoms.write(str(path))
-    return path
-
 
 #: Analyses whose pairs are of every kind; values tell their frame, so that a wrong one shows.
 SCRIPT = textwrap.dedent('''
@@ -111,8 +83,7 @@ class Ground:
         self.folder, self.frames = folder, frames
         self.notes, self.out, self.pairs = folder / "notes", folder / "out", folder / "pairs"
         (folder / "slow.py").write_text(SLOW)
-        write_trajectory(folder / "run.xtc", frames)
-        write_topology(folder / "top.gro")
+        make(folder, frames, "run.xtc")
         self.words = ["run", str(folder / "slow.py"), "-t", str(folder / "run.xtc"), "-s", str(folder / "top.gro")]
         self.words += ["--cache", "off", "--quiet"]
 

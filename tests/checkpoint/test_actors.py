@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.cache_data import make
 from support.commands import himach, same_files, wait_until
 from support.needs import small_disk
 from support.ranks import clean_environment
 
 from himach.checkpoint.directory import PairsDirectory
 
-from .sample import SCRIPT, write_topology, write_trajectory
+from .sample import SCRIPT
 
 pytestmark = [pytest.mark.slow]
 
@@ -39,8 +40,7 @@ class Ground:
 
     def __init__(self, folder: Path, n_frames: int = N_FRAMES, trajectory: str = "run.xtc") -> None:
         self.folder, self.n_frames, self.trajectory = folder, n_frames, folder / trajectory
-        write_trajectory(self.trajectory, n_frames)
-        write_topology(folder / "top.gro")
+        make(folder, n_frames, trajectory)
         (folder / "script.py").write_text(SLOW)
         self.whole = self.right("whole")
 
@@ -179,7 +179,7 @@ def test_a_trajectory_that_changes_under_a_run_leaves_nothing_of_what_was_read_t
     n_frames = 600  # more than are read at a time, each at the place of the one that it takes
     ground = Ground(tmp_path, n_frames, "run.trr")
     place, trajectory = ground.folder / "pairs", ground.trajectory
-    other = write_trajectory(ground.folder / "other.trr", n_frames, seed=2).read_bytes()
+    other = make(ground.folder, n_frames, "other.trr", seed=2)[1].read_bytes()
     true = trajectory.read_bytes()
     assert len(other) == len(true)
     run = ground.start("out", "--pairs", place, slow=2.0)

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 from checkpoint.fingerprint.fingerprints import own_modules
+from support.cache_data import make
 
 import himach
 from himach.runner.scripts import find_class
 
-from .sample import SCRIPT, write_topology, write_trajectory
+from .sample import SCRIPT
 
 N_FRAMES = 80
 NAMES = ("Columns", "Presence", "Chain")
@@ -23,8 +24,7 @@ NAMES = ("Columns", "Presence", "Chain")
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     monkeypatch.setattr("himach.checkpoint.sources.own_modules", own_modules)
-    write_trajectory(tmp_path / "run.xtc", N_FRAMES)
-    write_topology(tmp_path / "top.gro")
+    make(tmp_path, N_FRAMES, "run.xtc")
     (tmp_path / "script.py").write_text(SCRIPT)
     return tmp_path
 
@@ -84,7 +84,7 @@ def test_any_selection_takes_what_is_there(place, selection, kept, ranks):
 
 def test_a_grown_trajectory_keeps_its_pairs(place):
     run(place, pairs=place / "pairs")
-    write_trajectory(place / "run.xtc", N_FRAMES + 7)
+    make(place, N_FRAMES + 7, "run.xtc")
     obtained = run(place, pairs=place / "pairs")
     assert text(obtained) == text(run(place))
     assert obtained.record["reused"]["frames"] == N_FRAMES
@@ -126,8 +126,7 @@ KNOWN_AS = ("points", "himach_script_points", "__main__")
 
 @pytest.fixture
 def points_place(tmp_path, monkeypatch):
-    write_trajectory(tmp_path / "run.xtc", 6)
-    write_topology(tmp_path / "top.gro")
+    make(tmp_path, 6, "run.xtc")
     (tmp_path / "points.py").write_text(POINTS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

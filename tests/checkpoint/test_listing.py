@@ -8,6 +8,7 @@ import warnings
 
 import pytest
 from pyroaring import BitMap64
+from support.cache_data import make
 from support.needs import sample
 
 import himach
@@ -18,7 +19,6 @@ from himach.examples import load
 from himach.output.claim import Claim
 
 from .fingerprint.fingerprints import fingerprint_of
-from .sample import write_topology, write_trajectory
 
 N_FRAMES = 30
 
@@ -41,8 +41,7 @@ class Other(Near):
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    return write_trajectory(folder / "run.xtc", N_FRAMES), write_topology(folder / "top.gro")
+    return make(tmp_path_factory.mktemp("data"), N_FRAMES, "run.xtc")[::-1]
 
 
 @pytest.fixture(scope="module")

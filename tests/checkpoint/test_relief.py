@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
+from support.cache_data import make
 
 import himach
 from himach.checkpoint import checkpoint_writer as keeper
 from himach.engine.shuffle.spill import Scratch
 from himach.errors import HimachError
-
-from .sample import write_topology, write_trajectory
 
 N_FRAMES = 60
 MEMORY = 64 << 20  # of which pairs may take half
@@ -30,8 +29,7 @@ class Many(himach.Analysis):
 
 @pytest.fixture
 def place(tmp_path):
-    write_trajectory(tmp_path / "run.xtc", N_FRAMES)
-    write_topology(tmp_path / "top.gro")
+    make(tmp_path, N_FRAMES, "run.xtc")
     return tmp_path
 
 

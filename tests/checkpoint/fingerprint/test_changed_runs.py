@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checkpoint.sample import write_topology, write_trajectory
+from support.cache_data import make
 from support.commands import himach
 
 from himach.checkpoint.sources import OpenedFiles
@@ -48,8 +48,7 @@ FILES = ("loaded.dat", "setup.dat", "map.dat", "reduce.dat", "lazy.py", "execute
 
 @pytest.fixture(autouse=True)
 def place(place, monkeypatch):
-    write_trajectory(place / "run.xtc", N_FRAMES)
-    write_topology(place / "top.gro")
+    make(place, N_FRAMES, "run.xtc")
     np.save("shift.npy", [0.0, 0, 1])
     for name in FILES:
         Path(name).write_text("1")
@@ -113,7 +112,7 @@ def test_a_run_on_two_ranks_goes_on_where_its_map_is_the_same():
         words = ["-t", "run.xtc", "-s", "top.gro", "--cache", "off", "--quiet", "--out", "out", "--pairs", "pairs"]
         return himach("run", "script.py", *words, "-n", 2, HIMACH_KEEP_EVERY="0", **environ)
 
-    write_trajectory(Path("run.xtc"), 12)
+    make(Path(), 12, "run.xtc")
     died = command(BAD="11")
     assert died.returncode == 1 and "not finished" in died.stderr
     again = command()
