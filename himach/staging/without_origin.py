@@ -85,15 +85,10 @@ def _missing_numbers(world: World, available: BitMap64, dataset: Dataset) -> Num
 
 def _report_left_out(comm: Communicator, n_frames: int, n_missing: int, misses: Mapping[str, int]) -> None:
     """Print how many frames were not staged and why (collective); each rank has its own misses."""
-    by_rank = comm.gather({"held by no server that answered": n_missing, **misses})
-    if comm.rank != 0:
-        return
-    totals: Counter[str] = Counter()
-    for counts in by_rank:
-        totals.update(counts)
-    n_left = sum(totals.values())
-    if n_left:
-        reasons = ", ".join(f"{reason}: {count}" for reason, count in sorted(totals.items()) if count)
+    by_rank = comm.gather(Counter({"held by no server that answered": n_missing, **misses}))
+    totals: Counter[str] = sum(by_rank or (), Counter())
+    if n_left := totals.total():
+        reasons = ", ".join(f"{reason}: {count}" for reason, count in sorted(totals.items()))
         print(f"himach: {n_left} of {n_frames} frames are left out ({reasons})", file=sys.stderr)
 
 
