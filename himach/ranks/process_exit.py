@@ -24,10 +24,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from himach.errors import HimachError, Interruption, RankError
-from himach.ranks.collective import is_everywhere
+from himach.ranks.collective import is_everywhere, meet
 from himach.ranks.communicator import Communicator, node_name
 
 # The first variable that is set counts. SLURM_NTASKS does not: a batch script has it before srun or mpiexec starts
@@ -201,36 +201,26 @@ def _end_with_error(comm: Communicator, error: HimachError) -> None:
     if comm.rank == 0 or not everywhere:
         print(f"himach: error: {error}", file=sys.stderr, flush=True)
     if everywhere:
-        barrier = comm.Ibarrier()
-        deadline = time.monotonic() + FIRST_SAYS
-        while time.monotonic() < deadline:  # a rank may have caught the error and gone on
-            if barrier.Test():
-                pmi_finalize()
-                exit_process(error.exit_code)
-            time.sleep(0.001)
+        with contextlib.suppress(HimachError):  # a rank may have caught the error and gone on
+            meet(comm, error, patience=FIRST_SAYS)
+            pmi_finalize()
+            exit_process(error.exit_code)
 
 
 def enter_run(comm: Communicator) -> None:
     """Begin a run together with all ranks; raise RankError if one has left."""
     words = _tell(comm, RUNNING)
     if LEAVING in words:
-        ended = words.tolist().index(LEAVING)
         raise RankError(
-            f"rank {ended} of {comm.size} ended before this run began; every rank must make the same calls of "
-            "himach.run(), up to the end of the script"
+            f"rank {words.index(LEAVING)} of {comm.size} ended before this run began; every rank must make the same "
+            "calls of himach.run(), up to the end of the script"
         )
 
 
-def _tell(comm: Communicator, word: int) -> Any:
+def _tell(comm: Communicator, word: int) -> list[int]:
     """Tell all ranks whether this one runs on or leaves; return what each said."""
-    import numpy as np
-
-    words = np.empty(comm.size, dtype=np.int8)
-    request = comm.Iallgather(np.array([word], dtype=np.int8), words)
-    pause = 1e-5
-    while not request.Test():
-        time.sleep(pause)
-        pause = min(1.1 * pause, 0.01)
+    meet(comm)
+    words: list[int] = comm.allgather(word)
     return words
 
 
