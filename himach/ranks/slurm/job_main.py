@@ -7,7 +7,6 @@ script, and with it the job, ends when the submitting process has gone.
 from __future__ import annotations
 
 import io
-import json
 import os
 import pickle
 import queue
@@ -79,18 +78,17 @@ class JobWork:
         threading.Thread(target=self._listen, daemon=True).start()
         ranks = self._ranks()
         while True:
-            head, _, work = self._requests.get().partition(b"\n")
-            request = json.loads(head)
+            changes, cwd, umask, keeps, work = pickle.loads(self._requests.get())
             try:
-                self._follow(request["environ"], request["cwd"])
-                os.umask(request["umask"])
+                self._follow(changes, cwd)
+                os.umask(umask)
                 if not ranks.alive:
                     ranks.end()
                     ranks = self._ranks()
                 self._busy = True
                 if self._stopped:  # stopped while ranks were started
                     raise KeyboardInterrupt
-                answer = MessageKind.RESULT, ranks.do(work, request["keeps"], last=True)
+                answer = MessageKind.RESULT, ranks.do(work, keeps, last=True)
             except KeyboardInterrupt:
                 answer = MessageKind.STOPPED, b""
             except Exception as error:

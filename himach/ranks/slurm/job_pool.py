@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pickle
 import queue
@@ -73,11 +72,11 @@ class JobPool:
         """Have all ranks do this work when the job has begun; return rank 0's result."""
         before, now = self._environ, common_environment()
         changes = {name: now.get(name) for name in sorted({*before, *now}) if before.get(name) != now.get(name)}
-        head = {"environ": changes, "cwd": os.getcwd(), "umask": read_umask(os.getpid()), "keeps": keeps}
+        request = (changes, os.getcwd(), read_umask(os.getpid()), keeps, work)
         with relay_signals(lambda signum: self._requests.put((MessageKind.COMMIT, b""))):
             try:
                 self._await_start()
-                self._requests.put((MessageKind.WORK, json.dumps(head).encode() + b"\n" + work))
+                self._requests.put((MessageKind.WORK, pickle.dumps(request)))
                 kind, body = self._receive()
             except BaseException as stopped:
                 self._stop(stopped, keeps)
