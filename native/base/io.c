@@ -219,37 +219,31 @@ bool io_random(void *buffer, size_t size) {
     return got == (ssize_t)size;
 }
 
-bool io_begin_file(io_temporary *file, int directory) {
+bool io_write_file(int directory, const char *name, const void *data, size_t size, enum file_end how) {
     uint64_t random;
-    file->directory = directory;
+    char temporary[24];
     if (!io_random(&random, sizeof random)) {
         return false;
     }
-    (void)snprintf(file->name, sizeof file->name, "tmp-%016" PRIx64, random);
-    file->fd = io_open(directory, file->name, O_WRONLY | O_CREAT | O_EXCL);
-    return file->fd >= 0;
-}
-
-bool io_end_file(io_temporary *file, bool written, const char *name, enum file_end how) {
-    bool done = written && (how == FILE_UNSYNCED || io_sync(file->fd));
+    (void)snprintf(temporary, sizeof temporary, "tmp-%016" PRIx64, random);
+    int fd = io_open(directory, temporary, O_WRONLY | O_CREAT | O_EXCL);
+    if (fd < 0) {
+        return false;
+    }
+    bool done = io_write(fd, data, size, 0) && (how == FILE_UNSYNCED || io_sync(fd));
     if (done) {
-        done = io_close(file->fd);
+        done = io_close(fd);
     } else {
-        io_drop(file->fd);
+        io_drop(fd);
     }
     if (done) {
-        done = (how != FILE_NEW ? bodhi_io.renameat(file->directory, file->name, file->directory, name)
-                                : bodhi_io.linkat(file->directory, file->name, file->directory, name, 0)) == 0;
+        done = (how != FILE_NEW ? bodhi_io.renameat(directory, temporary, directory, name)
+                                : bodhi_io.linkat(directory, temporary, directory, name, 0)) == 0;
     }
     int error = errno;
     if (!done || how == FILE_NEW) {
-        (void)bodhi_io.unlinkat(file->directory, file->name, 0);
+        (void)bodhi_io.unlinkat(directory, temporary, 0);
     }
     errno = error;
     return done;
-}
-
-bool io_write_file(int directory, const char *name, const void *data, size_t size, enum file_end how) {
-    io_temporary file;
-    return io_begin_file(&file, directory) && io_end_file(&file, io_write(file.fd, data, size, 0), name, how);
 }

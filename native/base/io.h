@@ -96,25 +96,13 @@ bool io_locked(int fd, uint64_t byte);
 /* The entries of a directory below `directory`, for readdir() and closedir(); NULL and errno on failure. */
 DIR *io_list(int directory, const char *path);
 
-/* A file in the making, under a temporary name. */
-typedef struct {
-    int directory, fd;
-    char name[24];
-} io_temporary;
-
-/* Begin one in a directory; false and errno on failure. */
-bool io_begin_file(io_temporary *file, int directory);
-
 enum file_end {
     FILE_NEW,     /* moved into place, synced; errno is EEXIST if something is there */
     FILE_REPLACE, /* the same over what is there */
     FILE_UNSYNCED /* over what is there, and not synced: a power cut may leave it torn */
 };
 
-/* Move it into place, unless `written` is false, with errno as it is. False and errno: nothing is left behind. */
-bool io_end_file(io_temporary *file, bool written, const char *name, enum file_end how);
-
-/* Write a file at once. */
+/* Write a file under a temporary name, and move it into place. False and errno: nothing is left behind. */
 bool io_write_file(int directory, const char *name, const void *data, size_t size, enum file_end how);
 
 /* Fill `size` <= 256 random bytes. */

@@ -317,62 +317,43 @@ int segment_load(int directory, segment *s, uint32_t ordinal, unsigned how, find
 
 /* An index being rebuilt. */
 typedef struct {
-    int fd;
     uint64_t segment;
-    uint64_t at;      /* in the index */
-    uint64_t covered; /* in the segment */
-    size_t filled;
-    unsigned char *buffer;
-    int error;
+    uint64_t covered;     /* of the segment, by the entries so far */
+    unsigned char *bytes; /* of the header and the entries */
+    size_t size, capacity;
 } rebuild;
 
-static bool rebuild_flush(rebuild *r) {
-    if (r->filled > 0 && !io_write(r->fd, r->buffer, r->filled, r->at)) {
-        r->error = errno;
+static bool rebuild_entry(rebuild *r, const index_entry *entry) {
+    if (!ARRAY_GROW(r->bytes, r->capacity, r->size + ENTRY_BYTES)) {
         return false;
     }
-    r->at += r->filled;
-    r->filled = 0;
+    write_entry(r->bytes + r->size, entry, r->segment);
+    r->size += ENTRY_BYTES;
     return true;
-}
-
-static bool rebuild_entry(rebuild *r, const index_entry *entry) {
-    write_entry(r->buffer + r->filled, entry, r->segment);
-    r->filled += ENTRY_BYTES;
-    return r->filled < (size_t)ENTRIES_AT_ONCE * ENTRY_BYTES || rebuild_flush(r);
 }
 
 static bool visit_rebuilt(void *context, const record_header *header) {
     rebuild *r = context;
-    if (header->offset > r->covered) {
-        index_entry hole = {.type = ENTRY_HOLE, .offset = r->covered, .length = header->offset - r->covered};
-        if (!rebuild_entry(r, &hole)) {
-            return false;
-        }
-    }
+    const index_entry hole = {.type = ENTRY_HOLE, .offset = r->covered, .length = header->offset - r->covered};
+    const index_entry entry = entry_of(header);
     r->covered = header->offset + header->length;
-    index_entry entry = entry_of(header);
-    return rebuild_entry(r, &entry);
+    return (hole.length == 0 || rebuild_entry(r, &hole)) && rebuild_entry(r, &entry);
 }
 
-static int rebuild_index(rebuild *r, const segment *s, int fd, uint64_t size) {
-    write_file_header(r->buffer, MAGIC_INDEX, &s->key, s->kind);
-    r->filled = SEGMENT_HEADER_BYTES;
-    r->covered = SEGMENT_HEADER_BYTES;
-    if (!rebuild_flush(r)) {
-        return r->error;
+/* Write the index of what the segment, of `size` bytes, is found to hold. Returns an errno. */
+static int rebuild_index(rebuild *r, int directory, const segment *s, int fd, uint64_t size) {
+    if (!ARRAY_GROW(r->bytes, r->capacity, SEGMENT_HEADER_BYTES)) {
+        return ENOMEM;
     }
+    write_file_header(r->bytes, MAGIC_INDEX, &s->key, s->kind);
+    r->size = SEGMENT_HEADER_BYTES;
     scan_result result = scan_segment(fd, &s->key, SEGMENT_HEADER_BYTES, size, visit_rebuilt, r);
-    if (r->error != 0 || result.error != 0) {
-        return r->error != 0 ? r->error : result.error;
+    if (result.error != 0 || result.newer) {
+        return result.error != 0 ? result.error : EPROTONOSUPPORT; /* what is of another version is not ours to cut */
     }
-    if (result.newer) {
-        return EPROTONOSUPPORT; /* something of another version: it is not ours to cut */
-    }
-    if (!rebuild_flush(r) || (r->covered < size && !io_truncate(fd, r->covered))) {
-        return errno;
-    }
-    return 0;
+    bool done = (r->covered == size || io_truncate(fd, r->covered)) &&
+                io_write_file(directory, s->index_name, r->bytes, r->size, FILE_UNSYNCED);
+    return done ? 0 : errno;
 }
 
 int segment_recover(int directory, segment *s, int fd) {
@@ -383,21 +364,13 @@ int segment_recover(int directory, segment *s, int fd) {
     if (bodhi_io.fstat(fd, &status) != 0) {
         return errno;
     }
-    io_temporary file;
-    if (!io_begin_file(&file, directory)) {
-        return errno;
+    rebuild r = {.segment = s->key.segment, .covered = SEGMENT_HEADER_BYTES};
+    int error = rebuild_index(&r, directory, s, fd, (uint64_t)status.st_size);
+    free(r.bytes);
+    if (error == 0) {
+        s->incomplete = false;
+        s->index_at = 0;
+        s->looked_at = 0;
     }
-    rebuild r = {.segment = s->key.segment, .fd = file.fd};
-    r.buffer = malloc((size_t)ENTRIES_AT_ONCE * ENTRY_BYTES + SEGMENT_HEADER_BYTES);
-    errno = r.buffer == NULL ? ENOMEM : rebuild_index(&r, s, fd, (uint64_t)status.st_size);
-    bool rebuilt = io_end_file(&file, errno == 0, s->index_name, FILE_UNSYNCED);
-    int error = errno;
-    free(r.buffer);
-    if (!rebuilt) {
-        return error;
-    }
-    s->incomplete = false;
-    s->index_at = 0;
-    s->looked_at = 0;
-    return 0;
+    return error;
 }
