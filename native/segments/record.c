@@ -108,36 +108,30 @@ enum parsed parse_file_header(const unsigned char *data, size_t size, uint32_t m
 size_t write_meta(unsigned char *out, const char *name, size_t name_bytes, const void *generation,
                   size_t generation_bytes) {
     size_t bytes = PREFIX_BYTES + 8 + name_bytes + generation_bytes;
-    if (out != NULL) {
-        put32(out + 16, (uint32_t)name_bytes);
-        put32(out + 20, (uint32_t)generation_bytes);
-        memcpy(out + 24, name, name_bytes);
-        if (generation_bytes > 0) {
-            memcpy(out + 24 + name_bytes, generation, generation_bytes);
-        }
-        write_prefix(out, MAGIC_META, 0, bytes);
+    put32(out + 16, (uint32_t)name_bytes);
+    put32(out + 20, (uint32_t)generation_bytes);
+    memcpy(out + 24, name, name_bytes);
+    if (generation_bytes > 0) {
+        memcpy(out + 24 + name_bytes, generation, generation_bytes);
     }
+    write_prefix(out, MAGIC_META, 0, bytes);
     return bytes;
 }
 
-enum parsed parse_meta(const unsigned char *data, size_t size, const char **name, size_t *name_bytes,
-                       const void **generation, size_t *generation_bytes, unsigned *version) {
+enum parsed parse_meta(const unsigned char *data, size_t size, meta_names *meta) {
     uint32_t bytes;
-    enum parsed parsed = check_prefix(data, size, MAGIC_META, &bytes, version);
-    if (parsed != PARSED) {
-        return parsed == PARSED_SHORT ? PARSED_DAMAGED : parsed;
+    enum parsed parsed = check_prefix(data, size, MAGIC_META, &bytes, &meta->version);
+    if (parsed == PARSED_VERSION) {
+        return parsed;
     }
-    if (bytes < PREFIX_BYTES + 8) {
+    if (parsed != PARSED || bytes < PREFIX_BYTES + 8) {
         return PARSED_DAMAGED;
     }
-    *name_bytes = get32(data + 16);
-    *generation_bytes = get32(data + 20);
-    if (*name_bytes + *generation_bytes + PREFIX_BYTES + 8 != bytes) {
-        return PARSED_DAMAGED;
-    }
-    *name = (const char *)(data + 24);
-    *generation = data + 24 + *name_bytes;
-    return PARSED;
+    meta->name_bytes = get32(data + 16);
+    meta->generation_bytes = get32(data + 20);
+    meta->name = (const char *)(data + 24);
+    meta->generation = data + 24 + meta->name_bytes;
+    return meta->name_bytes + meta->generation_bytes + PREFIX_BYTES + 8 == bytes ? PARSED : PARSED_DAMAGED;
 }
 
 /* --- Index entries ----------------------------------------------------------------------------------------------- */

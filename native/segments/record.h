@@ -98,12 +98,19 @@ void write_file_header(unsigned char out[SEGMENT_HEADER_BYTES], uint32_t magic, 
 enum parsed parse_file_header(const unsigned char *data, size_t size, uint32_t magic, const segment_key *key,
                               unsigned kind, unsigned *version);
 
-/* The meta file: name and generation. write_meta returns the length; with out == NULL it only counts. */
+/* What the meta file says: whose frames a directory has. */
+typedef struct {
+    const char *name;
+    const void *generation;
+    size_t name_bytes, generation_bytes;
+    unsigned version;
+} meta_names;
+
+/* Write the meta file; returns its length. */
 size_t write_meta(unsigned char *out, const char *name, size_t name_bytes, const void *generation,
                   size_t generation_bytes);
-/* *name and *generation point into data. */
-enum parsed parse_meta(const unsigned char *data, size_t size, const char **name, size_t *name_bytes,
-                       const void **generation, size_t *generation_bytes, unsigned *version);
+/* The names point into data. */
+enum parsed parse_meta(const unsigned char *data, size_t size, meta_names *meta);
 
 /* The index entry of a record. */
 index_entry entry_of(const record_header *header);

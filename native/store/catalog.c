@@ -252,26 +252,30 @@ static int follow_directory(bodhi_dataset *dataset) {
     return error;
 }
 
+static int report(const bodhi_dataset *dataset, int error) {
+    return error == 0 ? BODHI_OK : bodhi_fail_system(error, "listing", dataset->directory);
+}
+
 static int refresh(bodhi_dataset *dataset) {
     char(*names)[SEGMENT_NAME] = NULL;
-    int failed = follow_directory(dataset);
-    ssize_t n = failed != 0 || dataset->removed ? 0 : list_names(dataset, &names);
-    if (failed != 0 || n < 0) {
+    int error = follow_directory(dataset);
+    ssize_t n = error != 0 || dataset->removed ? 0 : list_names(dataset, &names);
+    if (error != 0 || n < 0) {
+        error = error != 0 ? error : errno;
         dataset->listed = (struct stat){0};
-        return failed != 0 ? failed : errno;
+        return report(dataset, error);
     }
     for (uint32_t i = 0; i < dataset->n_segments; i++) {
         if (n == 0 || bsearch(dataset->segments[i]->name, names, (size_t)n, SEGMENT_NAME, by_name) == NULL) {
             dataset_forget(dataset, i);
         }
     }
-    int error = 0;
     for (ssize_t i = 0; i < n && error == 0; i++) {
         error = refresh_one(dataset, names[i]);
     }
     dataset_mend(dataset);
     free(names);
-    return error;
+    return report(dataset, error);
 }
 
 static int64_t ns_between(const struct timespec *from, const struct timespec *to) {
@@ -294,31 +298,24 @@ static bool is_listed(const bodhi_dataset *dataset) {
 
 int dataset_keep_up(bodhi_dataset *dataset) {
     pthread_mutex_lock(&dataset->mutex);
-    int error = is_listed(dataset) ? 0 : refresh(dataset);
+    int status = is_listed(dataset) ? BODHI_OK : refresh(dataset);
     pthread_mutex_unlock(&dataset->mutex);
-    return error == 0 ? BODHI_OK : bodhi_fail_system(error, "listing", dataset->directory);
+    return status;
 }
 
 int dataset_restore(bodhi_dataset *dataset) {
-    int error = follow_directory(dataset);
-    int status = BODHI_OK;
-    if (error == 0 && dataset->removed) {
+    int status = report(dataset, follow_directory(dataset));
+    if (status == BODHI_OK && dataset->removed) {
         status = dataset_make_directory(dataset);
     }
-    if (error == 0 && status == BODHI_OK) {
-        error = refresh(dataset);
-    }
-    if (error != 0) {
-        return bodhi_fail_system(error, "listing", dataset->directory);
-    }
+    status = status == BODHI_OK ? refresh(dataset) : status;
     status = status == BODHI_OK ? dataset_write_meta(dataset, false) : status;
     return status == BODHI_OK ? dataset_restore_author(dataset) : status;
 }
 
 int dataset_reopen(bodhi_dataset *dataset, bool create) {
     pthread_mutex_lock(&dataset->mutex);
-    int error = refresh(dataset);
-    int status = error == 0 ? BODHI_OK : bodhi_fail_system(error, "listing", dataset->directory);
+    int status = refresh(dataset);
     if (status == BODHI_OK && dataset->removed) {
         status = create ? dataset_restore(dataset)
                         : bodhi_fail(BODHI_ERROR_NOT_FOUND, "%s: no dataset %s there any more", dataset->store->path,
@@ -330,7 +327,7 @@ int dataset_reopen(bodhi_dataset *dataset, bool create) {
 
 int bodhi_dataset_refresh(bodhi_dataset *dataset) {
     pthread_mutex_lock(&dataset->mutex);
-    int error = refresh(dataset);
+    int status = refresh(dataset);
     pthread_mutex_unlock(&dataset->mutex);
-    return error == 0 ? BODHI_OK : bodhi_fail_system(error, "listing", dataset->directory);
+    return status;
 }

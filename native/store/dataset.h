@@ -20,7 +20,7 @@ struct bodhi_store {
     uint64_t quota; /* bytes; 0: none */
 };
 
-enum { DIRECTORY_NAME = 34, MAX_NAME = 4096, MAX_OPEN_SEGMENTS = 64 };
+enum { DIRECTORY_NAME = 34, MAX_NAME = 4096, META_BYTES = PREFIX_BYTES + 8 + 2 * MAX_NAME, MAX_OPEN_SEGMENTS = 64 };
 
 /* What a closed reader hands to the next, so that pages need not be made anew; only readers know what follows. */
 typedef struct spare_memory {
@@ -140,8 +140,8 @@ int dataset_write_meta(const bodhi_dataset *dataset, bool replace);
 /* The next directory of a dataset whose name has this hash, in the store's list; NULL: there is none. */
 const char *store_next_directory(DIR *entries, uint64_t name);
 
-/* The meta file in a dataset's directory, to be freed; NULL if there is none or it cannot be read. */
-unsigned char *dataset_read_meta(int directory, size_t *size);
+/* Read the meta file in a dataset's directory into `data`. SHORT: there is none. */
+enum parsed dataset_read_meta(int directory, unsigned char data[META_BYTES], meta_names *meta);
 
 /* Sync the names of the dataset's files, and once those of its directories, whoever made them. False and errno. */
 bool dataset_sync_names(bodhi_dataset *dataset);

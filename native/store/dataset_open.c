@@ -14,77 +14,50 @@
 
 /* --- Opening ----------------------------------------------------------------------------------------------------- */
 
-static bool set_names(bodhi_dataset *dataset, const char *name, size_t name_bytes, const void *generation,
-                      size_t generation_bytes) {
-    dataset->name = malloc(name_bytes + 1);
-    dataset->generation = malloc(generation_bytes + 1);
+static int set_names(bodhi_dataset *dataset, const meta_names *names) {
+    dataset->name = malloc(names->name_bytes + 1);
+    dataset->generation = malloc(names->generation_bytes + 1);
     if (dataset->name == NULL || dataset->generation == NULL) {
-        return false;
+        return bodhi_fail_memory();
     }
-    memcpy(dataset->name, name, name_bytes);
-    dataset->name[name_bytes] = '\0';
-    if (generation_bytes > 0) {
-        memcpy(dataset->generation, generation, generation_bytes);
+    memcpy(dataset->name, names->name, names->name_bytes);
+    dataset->name[names->name_bytes] = '\0';
+    if (names->generation_bytes > 0) {
+        memcpy(dataset->generation, names->generation, names->generation_bytes);
     }
-    dataset->generation_bytes = generation_bytes;
-    dataset->key.dataset = hash_bytes(name, name_bytes);
-    dataset->key.generation = hash_bytes(generation, generation_bytes);
-    return true;
+    dataset->generation_bytes = names->generation_bytes;
+    dataset->key.dataset = hash_bytes(names->name, names->name_bytes);
+    dataset->key.generation = hash_bytes(names->generation, names->generation_bytes);
+    return BODHI_OK;
 }
 
-/* Check that the directory is the dataset's whose names are set; a missing or damaged meta file is written anew. */
-static int verify_meta(const bodhi_dataset *dataset, bool may_write) {
-    size_t size = 0;
-    unsigned char *data = dataset_read_meta(dataset->fd, &size);
-    bool missing = data == NULL;
-    const char *name;
-    const void *generation;
-    size_t name_bytes;
-    size_t generation_bytes;
-    unsigned version = 0;
-    enum parsed parsed =
-        missing ? PARSED_DAMAGED : parse_meta(data, size, &name, &name_bytes, &generation, &generation_bytes, &version);
-    int status = BODHI_OK;
+/* Take the names from the meta file. Where they are set, check that it has them; a missing or damaged one is written
+ * anew. */
+static int take_meta(bodhi_dataset *dataset, bool may_write) {
+    unsigned char data[META_BYTES];
+    meta_names meta;
+    const enum parsed parsed = dataset_read_meta(dataset->fd, data, &meta);
     if (parsed == PARSED_VERSION) {
-        status = bodhi_fail(BODHI_ERROR_VERSION, "%s/%s is of format version %u; this himach reads version %d",
-                            dataset->store->path, dataset->directory, version, FORMAT_VERSION);
-    } else if (parsed == PARSED &&
-               (name_bytes != strlen(dataset->name) || memcmp(name, dataset->name, name_bytes) != 0 ||
-                generation_bytes != dataset->generation_bytes ||
-                memcmp(generation, dataset->generation, generation_bytes) != 0)) {
-        status = bodhi_fail(BODHI_ERROR_CONFLICT, "%s/%s holds the dataset %.*s, which has the same hash as %s",
-                            dataset->store->path, dataset->directory, (int)name_bytes, name, dataset->name);
-    } else if (parsed != PARSED && may_write) {
-        status = dataset_write_meta(dataset, !missing);
+        return bodhi_fail(BODHI_ERROR_VERSION, "%s/%s is of format version %u; this himach reads version %d",
+                          dataset->store->path, dataset->directory, meta.version, FORMAT_VERSION);
     }
-    free(data);
-    return status;
-}
-
-/* Take the names from the meta file. */
-static int adopt_meta(bodhi_dataset *dataset) {
-    size_t size = 0;
-    unsigned char *data = dataset_read_meta(dataset->fd, &size);
-    const char *name;
-    const void *generation;
-    size_t name_bytes;
-    size_t generation_bytes;
-    unsigned version = 0;
-    enum parsed parsed = data == NULL
-                             ? PARSED_DAMAGED
-                             : parse_meta(data, size, &name, &name_bytes, &generation, &generation_bytes, &version);
-    int status = BODHI_OK;
-    if (parsed == PARSED_VERSION) {
-        status = bodhi_fail(BODHI_ERROR_VERSION, "%s/%s is of format version %u; this himach reads version %d",
-                            dataset->store->path, dataset->directory, version, FORMAT_VERSION);
-    } else if (parsed != PARSED) {
-        status = bodhi_fail(BODHI_ERROR_NOT_FOUND, "%s/%s: its meta file is missing or damaged", dataset->store->path,
-                            dataset->directory);
-    } else if (!set_names(dataset, name, name_bytes, generation, generation_bytes)) {
-        status = bodhi_fail_memory();
+    if (parsed != PARSED && dataset->name == NULL) {
+        return bodhi_fail(BODHI_ERROR_NOT_FOUND, "%s/%s: its meta file is missing or damaged", dataset->store->path,
+                          dataset->directory);
     }
-    free(data);
-    return status;
+    if (parsed != PARSED) {
+        return may_write ? dataset_write_meta(dataset, parsed != PARSED_SHORT) : BODHI_OK;
+    }
+    if (dataset->name == NULL) {
+        return set_names(dataset, &meta);
+    }
+    if (meta.name_bytes != strlen(dataset->name) || memcmp(meta.name, dataset->name, meta.name_bytes) != 0 ||
+        meta.generation_bytes != dataset->generation_bytes ||
+        memcmp(meta.generation, dataset->generation, meta.generation_bytes) != 0) {
+        return bodhi_fail(BODHI_ERROR_CONFLICT, "%s/%s holds the dataset %.*s, which has the same hash as %s",
+                          dataset->store->path, dataset->directory, (int)meta.name_bytes, meta.name, dataset->name);
+    }
+    return BODHI_OK;
 }
 
 static bodhi_dataset *new_dataset(bodhi_store *store) {
@@ -99,13 +72,12 @@ static bodhi_dataset *new_dataset(bodhi_store *store) {
     return dataset;
 }
 
-static int open_dataset_directory(bodhi_dataset *dataset, int flags) {
-    int store = dataset->store->fd;
-    int status = (flags & BODHI_CREATE) != 0 && !is_read_only(dataset) ? dataset_make_directory(dataset) : BODHI_OK;
+static int open_dataset_directory(bodhi_dataset *dataset, bool create) {
+    int status = create ? dataset_make_directory(dataset) : BODHI_OK;
     if (status != BODHI_OK) {
         return status;
     }
-    dataset->fd = io_open(store, dataset->directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+    dataset->fd = io_open(dataset->store->fd, dataset->directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
     if (dataset->fd < 0) {
         return errno == ENOENT ? bodhi_fail(BODHI_ERROR_NOT_FOUND, "%s: no dataset %s there", dataset->store->path,
                                             dataset->name != NULL ? dataset->name : dataset->directory)
@@ -129,7 +101,10 @@ bool dataset_sync_names(bodhi_dataset *dataset) {
     return true;
 }
 
-static int finish_opening(bodhi_dataset *dataset, int status, bodhi_dataset **out) {
+/* Open the directory of a dataset whose names are set, or are to be found there. */
+static int open_named(bodhi_dataset *dataset, int status, bool create, bodhi_dataset **out) {
+    status = status == BODHI_OK ? open_dataset_directory(dataset, create) : status;
+    status = status == BODHI_OK ? take_meta(dataset, create) : status;
     status = status == BODHI_OK ? bodhi_dataset_refresh(dataset) : status;
     if (status != BODHI_OK) {
         bodhi_dataset_close(dataset);
@@ -154,18 +129,12 @@ int bodhi_dataset_open(bodhi_store *store, const char *name, const void *generat
     if (opened == NULL) {
         return bodhi_fail_memory();
     }
-    int status = BODHI_OK;
-    if (!set_names(opened, name, name_bytes, generation, generation_bytes)) {
-        status = bodhi_fail_memory();
-    } else {
-        (void)snprintf(opened->directory, sizeof opened->directory, "%016" PRIx64 "-%016" PRIx64, opened->key.dataset,
-                       opened->key.generation);
-        status = open_dataset_directory(opened, flags);
-    }
-    if (status == BODHI_OK) {
-        status = verify_meta(opened, (flags & BODHI_CREATE) != 0 && !is_read_only(opened));
-    }
-    return finish_opening(opened, status, dataset);
+    const meta_names names = {
+        .name = name, .name_bytes = name_bytes, .generation = generation, .generation_bytes = generation_bytes};
+    int status = set_names(opened, &names);
+    (void)snprintf(opened->directory, sizeof opened->directory, "%016" PRIx64 "-%016" PRIx64, opened->key.dataset,
+                   opened->key.generation);
+    return open_named(opened, status, (flags & BODHI_CREATE) != 0 && !is_read_only(opened), dataset);
 }
 
 int bodhi_dataset_open_directory(bodhi_store *store, const char *directory, bodhi_dataset **dataset) {
@@ -178,9 +147,7 @@ int bodhi_dataset_open_directory(bodhi_store *store, const char *directory, bodh
         return bodhi_fail_memory();
     }
     memcpy(opened->directory, directory, DIRECTORY_NAME);
-    int status = open_dataset_directory(opened, 0);
-    status = status == BODHI_OK ? adopt_meta(opened) : status;
-    return finish_opening(opened, status, dataset);
+    return open_named(opened, BODHI_OK, false, dataset);
 }
 
 void bodhi_dataset_close(bodhi_dataset *dataset) {

@@ -32,44 +32,41 @@ static bool close_idle(bodhi_dataset *dataset) {
 }
 
 static int open_with_room(bodhi_dataset *dataset, const char *name, int flags) {
-    int fd = io_open(dataset->fd, name, flags);
-    while (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
-        int error = errno;
-        if (!close_idle(dataset)) {
-            errno = error;
-            return -1;
-        }
+    int fd;
+    int error;
+    do {
         fd = io_open(dataset->fd, name, flags);
+        error = errno;
+    } while (fd < 0 && (error == EMFILE || error == ENFILE) && close_idle(dataset));
+    errno = error;
+    return fd;
+}
+
+/* Lock a segment that was just opened, if it could be, against eviction; -1 and ENOENT if that was quicker. */
+static int lock_opened(int fd) {
+    struct stat status;
+    if (fd >= 0 && (io_lock(fd, LOCK_READERS, false) == LOCK_HELD || /* just being evicted; other failures do no harm */
+                    (bodhi_io.fstat(fd, &status) == 0 && status.st_nlink == 0))) {
+        io_drop(fd);
+        errno = ENOENT;
+        return -1;
     }
     return fd;
 }
 
-/* Lock a segment that was just opened against eviction; false and errno if that was quicker. */
-static bool lock_against_eviction(int fd) {
-    struct stat status;
-    bool evicted = io_lock(fd, LOCK_READERS, false) == LOCK_HELD || /* just being evicted; other failures do no harm */
-                   (bodhi_io.fstat(fd, &status) == 0 && status.st_nlink == 0);
-    errno = evicted ? ENOENT : errno;
-    return !evicted;
+int dataset_share(bodhi_dataset *dataset, uint32_t ordinal) {
+    int fd = lock_opened(open_with_room(dataset, dataset->segments[ordinal]->name, O_RDONLY));
+    if (fd < 0 && errno == ENOENT) {
+        dataset_forget(dataset, ordinal);
+        errno = ENOENT;
+    }
+    return fd;
 }
 
-/* Open for reading. */
-static bool open_pinned(bodhi_dataset *dataset, segment *s) {
-    if (dataset->open_segments >= MAX_OPEN_SEGMENTS) {
-        (void)close_idle(dataset);
-    }
-    int fd = open_with_room(dataset, s->name, O_RDONLY);
-    if (fd < 0) {
-        return false;
-    }
-    if (!lock_against_eviction(fd)) {
-        io_drop(fd);
-        errno = ENOENT;
-        return false;
-    }
-    s->fd = fd;
-    dataset->open_segments++;
-    return true;
+int dataset_share_segment(const bodhi_dataset *dataset, const bodhi_place *at) {
+    segment named = {.key = dataset->key};
+    segment_name(&named, (unsigned)at->kind, at->segment);
+    return lock_opened(io_open(dataset->fd, named.name, O_RDONLY));
 }
 
 static int pin(bodhi_dataset *dataset, uint32_t ordinal, bool direct) {
@@ -78,12 +75,15 @@ static int pin(bodhi_dataset *dataset, uint32_t ordinal, bool direct) {
         errno = ENOENT;
         return -1;
     }
-    if (s->fd < 0 && !open_pinned(dataset, s)) {
-        if (errno == ENOENT) {
-            dataset_forget(dataset, ordinal);
-            errno = ENOENT;
+    if (s->fd < 0) {
+        if (dataset->open_segments >= MAX_OPEN_SEGMENTS) {
+            (void)close_idle(dataset);
         }
-        return -1;
+        s->fd = dataset_share(dataset, ordinal);
+        if (s->fd < 0) {
+            return -1;
+        }
+        dataset->open_segments++;
     }
     s->users++;
     s->used_at = ++dataset->clock;
@@ -114,31 +114,6 @@ void dataset_remove_reader(bodhi_dataset *dataset) {
     while (dataset->readers == 0 && dataset->open_segments > 0 && close_idle(dataset)) {
     }
     pthread_mutex_unlock(&dataset->mutex);
-}
-
-static int share(const bodhi_dataset *dataset, const char *name) {
-    int fd = io_open(dataset->fd, name, O_RDONLY);
-    if (fd >= 0 && !lock_against_eviction(fd)) {
-        io_drop(fd);
-        errno = ENOENT;
-        fd = -1;
-    }
-    return fd;
-}
-
-int dataset_share_segment(const bodhi_dataset *dataset, const bodhi_place *at) {
-    segment named = {.key = dataset->key};
-    segment_name(&named, (unsigned)at->kind, at->segment);
-    return share(dataset, named.name);
-}
-
-int dataset_share(bodhi_dataset *dataset, uint32_t ordinal) {
-    int fd = share(dataset, dataset->segments[ordinal]->name);
-    if (fd < 0 && errno == ENOENT) {
-        dataset_forget(dataset, ordinal);
-        errno = ENOENT;
-    }
-    return fd;
 }
 
 bool dataset_sync_segment(bodhi_dataset *dataset, uint32_t ordinal) {

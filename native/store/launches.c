@@ -33,25 +33,17 @@ static char *find_line_end(const void *generation, size_t bytes) {
 
 /* The launch whose slices lie in a directory of a dataset. False: none are there, or it cannot be read. */
 static bool read_launch(int store, const char *name, launch *out) {
+    unsigned char data[META_BYTES];
+    meta_names meta;
     int directory = io_open(store, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
-    size_t size = 0;
-    unsigned char *meta = directory < 0 ? NULL : dataset_read_meta(directory, &size);
-    const char *dataset;
-    const void *generation;
-    size_t name_bytes;
-    size_t bytes;
-    unsigned version;
-    const char *end =
-        meta != NULL && parse_meta(meta, size, &dataset, &name_bytes, &generation, &bytes, &version) == PARSED
-            ? find_line_end(generation, bytes)
-            : NULL;
+    bool known = directory >= 0 && dataset_read_meta(directory, data, &meta) == PARSED;
+    const char *end = known ? find_line_end(meta.generation, meta.generation_bytes) : NULL;
     if (end != NULL) {
         struct stat status;
         out->number = strtoull(end + TO_NUMBER, NULL, 10);
         memcpy(out->mark, end + TO_MARK, MARK);
         out->superseded = io_status(directory, superseded_file, &status);
     }
-    free(meta);
     io_drop(directory);
     return end != NULL;
 }

@@ -17,22 +17,18 @@ const char *store_next_directory(DIR *entries, uint64_t name) {
     return entry == NULL ? NULL : entry->d_name;
 }
 
-unsigned char *dataset_read_meta(int directory, size_t *size) {
-    enum { MOST = PREFIX_BYTES + 8 + 2 * MAX_NAME };
-    unsigned char *data = malloc(MOST);
-    int fd = data == NULL ? -1 : io_open(directory, "meta", O_RDONLY);
+enum parsed dataset_read_meta(int directory, unsigned char data[META_BYTES], meta_names *meta) {
+    int fd = io_open(directory, "meta", O_RDONLY);
     if (fd < 0) {
-        free(data);
-        return NULL;
+        return PARSED_SHORT;
     }
-    ssize_t got = io_read(fd, data, MOST, 0, READ_ANY);
+    ssize_t got = io_read(fd, data, META_BYTES, 0, READ_ANY);
     io_drop(fd);
-    *size = got < 0 ? 0 : (size_t)got;
-    return data;
+    return parse_meta(data, got < 0 ? 0 : (size_t)got, meta);
 }
 
 int dataset_write_meta(const bodhi_dataset *dataset, bool replace) {
-    unsigned char data[PREFIX_BYTES + 8 + 2 * MAX_NAME];
+    unsigned char data[META_BYTES];
     size_t size =
         write_meta(data, dataset->name, strlen(dataset->name), dataset->generation, dataset->generation_bytes);
     if (io_write_file(dataset->fd, "meta", data, size, replace ? FILE_REPLACE : FILE_NEW) || errno == EEXIST) {
