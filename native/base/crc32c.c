@@ -15,10 +15,6 @@ bool bodhi_bypass_checksums = false;
 
 static uint32_t slices[8][256];
 
-typedef uint32_t crc_function(uint32_t crc, const unsigned char *data, size_t size);
-
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
 /* Every way below takes and returns the inverted register. */
 
 static uint32_t crc_portable(uint32_t crc, const unsigned char *data, size_t size) {
@@ -76,16 +72,9 @@ __attribute__((target(SSE42))) static uint32_t crc_sse42(uint32_t crc, const uns
     return crc;
 }
 
-/* x^n modulo the polynomial, bit-reflected and shifted to the place where the multiplication wants it. */
-static uint64_t power_of_x(unsigned n) {
-    uint32_t power = 0x80000000U; /* x^0 */
-    while (n-- > 0) {
-        power = power & 1 ? power >> 1 ^ POLYNOMIAL : power >> 1;
-    }
-    return (uint64_t)power << 1;
-}
-
-static uint64_t fold_1024[2];
+/* x^(1024 + 32) and x^(1024 - 32) modulo the polynomial, bit-reflected and shifted to where the multiplication wants
+ * them. */
+static const uint64_t fold_1024[2] = {0x6992CEA2, 0x0D3B6092};
 
 /* Eight accumulators of 16 bytes: 128 bytes a turn. */
 __attribute__((target(SSE42 ",pclmul"))) static uint32_t crc_pclmul(uint32_t crc, const unsigned char *data,
@@ -131,57 +120,28 @@ static uint32_t crc_arm64(uint32_t crc, const unsigned char *data, size_t size) 
 
 #endif
 
-static const struct way {
-    const char *name;
-    crc_function *function;
-} ways[] = {
-#if defined(__x86_64__)
-    {"pclmul", crc_pclmul},
-    {"sse4.2", crc_sse42},
-#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
-    {"arm64", crc_arm64},
-#endif
-    {"portable", crc_portable}};
-static const struct way *best;
+typedef uint32_t crc_function(uint32_t crc, const unsigned char *data, size_t size);
 
-/* Whether this processor has a way. */
-static bool has(const char *way) {
-#if defined(__x86_64__)
-    if (strcmp(way, "sse4.2") == 0 || strcmp(way, "pclmul") == 0) {
-        return __builtin_cpu_supports("sse4.2") && (way[0] == 's' || __builtin_cpu_supports("pclmul"));
-    }
-#endif
-    (void)way;
-    return true;
-}
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static crc_function *best = crc_portable;
 
 static void choose(void) {
     make_slices();
 #if defined(__x86_64__)
-    fold_1024[0] = power_of_x(1024 + 32);
-    fold_1024[1] = power_of_x(1024 - 32);
-#endif
-    for (best = ways; !has(best->name); best++) {
+    if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul")) {
+        best = crc_pclmul;
     }
+#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
+    best = crc_arm64;
+#endif
 }
 
 uint32_t bodhi_crc32c(uint32_t crc, const void *data, size_t size) {
     pthread_once(&once, choose);
-    return ~best->function(~crc, data, size);
+    return ~best(~crc, data, size);
 }
 
-const char *bodhi_crc32c_way(void) {
+uint32_t bodhi_crc32c_portable(uint32_t crc, const void *data, size_t size) {
     pthread_once(&once, choose);
-    return best->name;
-}
-
-int bodhi_crc32c_by(const char *way, uint32_t *crc, const void *data, size_t size) {
-    pthread_once(&once, choose);
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        if (strcmp(way, ways[i].name) == 0 && has(way)) {
-            *crc = ~ways[i].function(~*crc, data, size);
-            return 1;
-        }
-    }
-    return 0;
+    return ~crc_portable(~crc, data, size);
 }

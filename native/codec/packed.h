@@ -57,8 +57,7 @@ typedef struct {
 uint32_t packed_decode_rows(const packed_stream *streams, unsigned sites, uint32_t n_rows, packed_grid grid,
                             float *out);
 
-/* Name of the way in which this processor decodes. `packed_portable` true: the portable one, for tests. */
-const char *packed_way(void);
+/* Whether to decode without vector instructions, for tests. */
 extern bool packed_portable;
 
 /* Decode a block, within its bounds whatever the bytes are. False: it is none of so many atoms. */

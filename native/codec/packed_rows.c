@@ -87,21 +87,13 @@ __attribute__((target("avx2"))) static void decode_rows_avx2(const packed_stream
     }
 }
 
-static bool has_avx2(void) {
-    return !packed_portable && __builtin_cpu_supports("avx2") != 0;
-}
-
 uint32_t packed_decode_rows(const packed_stream *streams, unsigned sites, uint32_t n_rows, packed_grid grid,
                             float *out) {
-    if (n_rows < 2 || !has_avx2()) {
+    if (n_rows < 2 || packed_portable || __builtin_cpu_supports("avx2") == 0) {
         return 0;
     }
     decode_rows_avx2(streams, sites, n_rows, grid, out);
     return n_rows - 1;
-}
-
-const char *packed_way(void) {
-    return has_avx2() ? "AVX2" : "portable";
 }
 
 #else
@@ -110,9 +102,5 @@ uint32_t packed_decode_rows(const packed_stream *streams, unsigned sites, uint32
                             float *out) {
     (void)streams, (void)sites, (void)n_rows, (void)grid, (void)out;
     return 0;
-}
-
-const char *packed_way(void) {
-    return "portable";
 }
 #endif

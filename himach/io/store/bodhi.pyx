@@ -90,11 +90,6 @@ def check_words(frames, native, alien):
         )
 
 
-def checksum_way():
-    """Name of the way in which this processor takes checksums."""
-    return bodhi_crc32c_way().decode()
-
-
 def crc32c(const uint8_t[::1] data, uint32_t crc=0):
     """The CRC32C of bytes, continuing from that of the bytes before them."""
     if data.shape[0] == 0:

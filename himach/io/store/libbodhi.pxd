@@ -131,7 +131,6 @@ cdef extern from "bodhi.h" nogil:
     void bodhi_push_abandon(bodhi_pusher *pusher)
 
 cdef extern from "base/crc32c.h" nogil:
-    const char *bodhi_crc32c_way()
     uint32_t bodhi_crc32c(uint32_t crc, const void *data, size_t size)
 
 cdef extern from "base/clock.h" nogil:
@@ -156,7 +155,6 @@ cdef extern from "codec/packed.h" nogil:
     ctypedef struct packed_grid:
         float unit, scale
     bint packed_portable
-    const char *packed_way()
     bint packed_decode(const void *data, size_t size, uint32_t n_atoms, float *out)
 
 cdef extern from "codec/pack.h" nogil:

@@ -1,11 +1,6 @@
 # Packing and unpacking outside of a store, for tests, tools and benchmarks.
 
 
-def way():
-    """Name of the way in which this processor decodes."""
-    return packed_way().decode()
-
-
 cdef class Packer:
     """Packs frames of one trajectory, as a writer does."""
 
