@@ -83,14 +83,10 @@ ssize_t io_read(int fd, void *buffer, size_t size, uint64_t offset, enum read_mo
     return (ssize_t)done;
 }
 
-bool io_write_parts(int fd, const struct iovec *parts, int n, uint64_t offset) {
-    struct iovec left[8];
-    for (int i = 0; i < n; i++) {
-        left[i] = parts[i];
-    }
-    struct iovec *part = left;
-    while (n > 0) {
-        ssize_t put = bodhi_io.pwritev(fd, part, n, (off_t)offset);
+bool io_write(int fd, const void *data, size_t size, uint64_t offset) {
+    for (size_t done = 0; done < size;) {
+        const struct iovec part = {.iov_base = (char *)(uintptr_t)data + done, .iov_len = size - done};
+        ssize_t put = bodhi_io.pwritev(fd, &part, 1, (off_t)(offset + done));
         if (put < 0 && errno == EINTR) {
             continue;
         }
@@ -98,24 +94,9 @@ bool io_write_parts(int fd, const struct iovec *parts, int n, uint64_t offset) {
             errno = put == 0 ? ENOSPC : errno;
             return false;
         }
-        offset += (uint64_t)put;
-        size_t done = (size_t)put;
-        while (n > 0 && done >= part->iov_len) {
-            done -= part->iov_len;
-            part++;
-            n--;
-        }
-        if (n > 0) {
-            part->iov_base = (char *)part->iov_base + done;
-            part->iov_len -= done;
-        }
+        done += (size_t)put;
     }
     return true;
-}
-
-bool io_write(int fd, const void *data, size_t size, uint64_t offset) {
-    const struct iovec part = {.iov_base = (void *)(uintptr_t)data, .iov_len = size};
-    return io_write_parts(fd, &part, 1, offset);
 }
 
 int io_duplicate(int fd) {

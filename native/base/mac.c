@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/status.h"
 
 #define LIBRARY "libcrypto.so.3"
@@ -141,10 +142,7 @@ static bool tag_next(mac_stream *stream, const mac_part *parts, int n, uint8_t t
     uint8_t named[9] = {stream->sender};
     const mac_part name = {named, sizeof named};
     uint8_t once[HMAC_BYTES];
-    for (int i = 0; i < 8; i++) {
-        named[1 + i] = (uint8_t)(stream->number >> 8 * i);
-    }
-    stream->number++;
+    put64(named + 1, stream->number++);
     bool done = mac_hmac(stream->key, MAC_KEY, &name, 1, once) == BODHI_OK &&
                 compute(openssl.poly1305, NULL, once, sizeof once, parts, n, tag, MAC_BYTES);
     explicit_bzero(once, sizeof once);

@@ -8,15 +8,6 @@
 
 /* --- Runs: the gap before each, and its length less one, seven bits a byte ---------------------------------------- */
 
-static size_t varint_size(uint32_t value) {
-    size_t size = 1;
-    while (value >= 128) {
-        value >>= 7;
-        size++;
-    }
-    return size;
-}
-
 static unsigned char *varint_write(unsigned char *at, uint32_t value) {
     while (value >= 128) {
         *at++ = (unsigned char)(value | 128);
@@ -35,26 +26,16 @@ static size_t run_end(const uint32_t *ids, size_t n, size_t i) {
     return end;
 }
 
-static size_t runs_size(const uint32_t *ids, size_t n, size_t most) {
-    size_t size = IDS_HEAD;
+/* Returns where the runs end; NULL: that is not before `end`, behind which a run has room. */
+static unsigned char *runs_write(unsigned char *at, const unsigned char *end, const uint32_t *ids, size_t n) {
     uint32_t next = 0;
-    for (size_t i = 0, end; i < n && size < most; i = end) {
-        end = run_end(ids, n, i);
-        size += varint_size(ids[i] - next) + varint_size((uint32_t)(end - i - 1));
-        next = ids[end - 1] + 1;
-    }
-    return size;
-}
-
-static void runs_write(unsigned char *at, const unsigned char *end_at, const uint32_t *ids, size_t n) {
-    uint32_t next = 0;
-    for (size_t i = 0, end; i < n; i = end) {
-        end = run_end(ids, n, i);
+    for (size_t i = 0, stop; i < n && at < end; i = stop) {
+        stop = run_end(ids, n, i);
         at = varint_write(at, ids[i] - next);
-        at = varint_write(at, (uint32_t)(end - i - 1));
-        next = ids[end - 1] + 1;
+        at = varint_write(at, (uint32_t)(stop - i - 1));
+        next = ids[stop - 1] + 1;
     }
-    memset(at, 0, (size_t)(end_at - at));
+    return at < end ? at : NULL;
 }
 
 /* NULL: there is none before `end`. */
@@ -92,22 +73,24 @@ static bool runs_read(const unsigned char *at, const unsigned char *end, uint32_
 
 /* coding u8 | 0 u24 | ids u32 | 0 u64 | runs, or the ids */
 bool ids_write(id_bytes *out, const uint32_t *ids, size_t n) {
-    size_t raw = IDS_HEAD + n * sizeof *ids;
-    size_t size = runs_size(ids, n, raw);
-    bool runs = size < raw; /* else they were not all counted */
-    size = runs ? (size + IDS_UNIT - 1) / IDS_UNIT * IDS_UNIT : raw;
-    if (!ARRAY_FIT(out->bytes, out->capacity, size)) {
+    enum { MOST_OF_A_RUN = 2 * 5 };
+    const size_t raw = IDS_HEAD + n * sizeof *ids;
+    if (!ARRAY_FIT(out->bytes, out->capacity, raw + MOST_OF_A_RUN)) {
         return false;
     }
-    out->size = size;
+    unsigned char *end = runs_write(out->bytes + IDS_HEAD, out->bytes + raw, ids, n);
     memset(out->bytes, 0, IDS_HEAD);
-    out->bytes[0] = runs ? IDS_RUNS : IDS_RAW;
+    out->bytes[0] = end != NULL ? IDS_RUNS : IDS_RAW;
     put32(out->bytes + 4, (uint32_t)n);
-    if (runs) {
-        runs_write(out->bytes + IDS_HEAD, out->bytes + size, ids, n);
-    } else {
+    if (end == NULL) {
         memcpy(out->bytes + IDS_HEAD, ids, n * sizeof *ids);
+        out->size = raw;
+        return true;
     }
+    while ((end - out->bytes) % IDS_UNIT != 0) {
+        *end++ = 0;
+    }
+    out->size = (size_t)(end - out->bytes);
     return true;
 }
 

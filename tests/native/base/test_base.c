@@ -194,15 +194,14 @@ static int noted_syncfs(int fd) {
 }
 
 static void test_reading_and_writing(int directory) {
-    struct iovec parts[3] = {{"ab", 2}, {"", 0}, {"cdef", 4}};
     char bytes[16] = "";
     int fd = io_open(directory, "file", O_RDWR | O_CREAT);
     bodhi_io.pwritev = bytewise_pwritev;
     bodhi_io.preadv2 = interrupted_preadv2;
-    CHECK(fd >= 0 && io_write_parts(fd, parts, 1, 0) && io_write_parts(fd, parts + 2, 1, 2));
+    CHECK(fd >= 0 && io_write(fd, "ab", 2, 0) && io_write(fd, "cdef", 4, 2));
     CHECK(io_read(fd, bytes, sizeof bytes, 1, READ_ANY) == 5 && memcmp(bytes, "bcdef", 5) == 0);
     bodhi_io = real;
-    CHECK(io_write_parts(fd, parts, 3, 6) && io_read(fd, bytes, sizeof bytes, 0, READ_ANY) == 12);
+    CHECK(io_write(fd, "abcdef", 6, 6) && io_read(fd, bytes, sizeof bytes, 0, READ_ANY) == 12);
     CHECK(memcmp(bytes, "abcdefabcdef", 12) == 0);
     bodhi_io.fdatasync = failing_fdatasync;
     CHECK(!io_sync(fd) && errno == EIO);
