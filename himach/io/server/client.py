@@ -8,7 +8,6 @@ import fcntl
 import os
 import stat
 import struct
-from abc import abstractmethod
 from pathlib import Path
 
 import numpy as np
@@ -41,20 +40,6 @@ def socket_path(store: str | os.PathLike[str] | None = None) -> Path:
 
 class BitmapFrames(CachedFrames):
     """Cached frames whose numbers come as sets."""
-
-    @abstractmethod
-    def frames(self, native: bool, low: int = 0, stop: int = bodhi.MAX_NUMBER + 1) -> BitMap64:
-        """Return the numbers of one kind, at least those n with low <= n < stop."""
-
-    @property
-    def native(self) -> BitMap64:
-        """Numbers of the native frames."""
-        return self.frames(True)
-
-    @property
-    def alien(self) -> BitMap64:
-        """Numbers of the alien frames."""
-        return self.frames(False)
 
     def mark(self, frames: range, native: npt.NDArray[np.uint64], alien: npt.NDArray[np.uint64]) -> None:
         """Set the bits of the cached `frames`; see `CachedFrames.mark`."""

@@ -92,15 +92,19 @@ class CachedFrames(FrameSource):
     def close(self) -> None:
         """Release resources; readings in progress can continue."""
 
-    @property
     @abstractmethod
-    def native(self) -> BitMap64:
-        """Numbers of the frames held natively."""
+    def frames(self, native: bool, low: int = 0, stop: int = bodhi.MAX_NUMBER + 1) -> BitMap64:
+        """Return the numbers of one kind, at least those n with low <= n < stop."""
 
     @property
-    @abstractmethod
+    def native(self) -> BitMap64:
+        """Numbers of the frames held natively."""
+        return self.frames(True)
+
+    @property
     def alien(self) -> BitMap64:
         """Numbers of the frames held as aliens."""
+        return self.frames(False)
 
     def bounds(self, *, native: bool = False) -> tuple[int, int] | None:
         """Return the first and the last frame held, or held natively; None if there is none."""
@@ -110,50 +114,6 @@ class CachedFrames(FrameSource):
     @abstractmethod
     def read(self, numbers: npt.ArrayLike, options: ReadOptions = WHOLE) -> Reading:
         """Read frames, in the order of `numbers`, ahead of the caller, None for a miss; see `FrameSource.read`."""
-
-
-class LibraryFrames(CachedFrames):
-    """Cached frames from the C library, whose handles implement the abstract methods."""
-
-    @abstractmethod
-    def numbers(self, kind: int, start: int, capacity: int) -> npt.NDArray[np.uint64]:
-        """Return up to `capacity` frame numbers of one kind, ascending, from `start` on."""
-
-    @abstractmethod
-    def open_reader(self, numbers: npt.ArrayLike, wanted: ReadOptions) -> bodhi.ReaderHandle:
-        """Open a reader of frames in C."""
-
-    @property
-    def native(self) -> BitMap64:
-        """Numbers of the frames held natively."""
-        return self._bitmap(bodhi.NATIVE)
-
-    @property
-    def alien(self) -> BitMap64:
-        """Numbers of the frames held as aliens."""
-        return self._bitmap(bodhi.ALIEN)
-
-    def _bitmap(self, kind: int) -> BitMap64:
-        frames = BitMap64()
-        for numbers in self._chunks(kind):
-            frames |= BitMap64(numbers)
-        return frames
-
-    def _chunks(self, kind: int) -> Iterator[npt.NDArray[np.uint64]]:
-        start = 0
-        while (numbers := self.numbers(kind, start, bodhi.NUMBERS_AT_ONCE)).size:
-            yield numbers
-            start = int(numbers[-1]) + 1
-
-    def bounds(self, *, native: bool = False) -> tuple[int, int] | None:
-        """Return the bounds without a bitmap of the frames."""
-        kinds = [bodhi.NATIVE] if native else [bodhi.NATIVE, bodhi.ALIEN]
-        ends = [int(numbers[end]) for kind in kinds for numbers in self._chunks(kind) for end in (0, -1)]
-        return (min(ends), max(ends)) if ends else None
-
-    def read(self, numbers: npt.ArrayLike, options: ReadOptions = WHOLE) -> Reading:
-        """Read frames, in the order of `numbers`, ahead of the caller and without the GIL; see `CachedFrames.read`."""
-        return Reading(self.open_reader(numbers, options))
 
 
 class Reading(Iterator[RawFrame | None]):

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from pyroaring import BitMap64
 
 from himach.errors import StoreConflictError, StoreError, StoreFullError
 from himach.files import whole_file
 from himach.frame import Coded, RawFrame
-from himach.io.frame_source import ReadOptions
+from himach.io.frame_source import WHOLE, ReadOptions
 from himach.io.store import bodhi
 from himach.io.store.bodhi import (
     StoreBusyError,
@@ -25,7 +26,7 @@ from himach.io.store.bodhi import (
     StoreSystemError,
     StoreVersionError,
 )
-from himach.io.store.cached_frames import LibraryFrames, Reading
+from himach.io.store.cached_frames import CachedFrames, Reading
 from himach.locks import locked
 
 __all__ = [
@@ -150,7 +151,7 @@ class Store(bodhi.StoreHandle):
             dataset.refresh()
 
 
-class Dataset(bodhi.DatasetHandle, LibraryFrames):
+class Dataset(bodhi.DatasetHandle, CachedFrames):
     """Frames of one generation of one trajectory in a store, as of the last `refresh` and flushes since."""
 
     store: Store
@@ -180,6 +181,28 @@ class Dataset(bodhi.DatasetHandle, LibraryFrames):
     def path(self) -> Path:
         """Directory of the dataset; files named ``x-...`` belong to the caller, see `attach`."""
         return self.store.path / self.directory
+
+    def frames(self, native: bool, low: int = 0, stop: int = bodhi.MAX_NUMBER + 1) -> BitMap64:
+        """Return the numbers of one kind from `low` on."""
+        frames = BitMap64()
+        for numbers in self._chunks(bodhi.NATIVE if native else bodhi.ALIEN, low):
+            frames |= BitMap64(numbers)
+        return frames
+
+    def bounds(self, *, native: bool = False) -> tuple[int, int] | None:
+        """Return the bounds without a bitmap of the frames."""
+        kinds = [bodhi.NATIVE] if native else [bodhi.NATIVE, bodhi.ALIEN]
+        ends = [int(numbers[end]) for kind in kinds for numbers in self._chunks(kind) for end in (0, -1)]
+        return (min(ends), max(ends)) if ends else None
+
+    def _chunks(self, kind: int, start: int = 0) -> Iterator[npt.NDArray[np.uint64]]:
+        while (numbers := self.numbers(kind, start, bodhi.NUMBERS_AT_ONCE)).size:
+            yield numbers
+            start = int(numbers[-1]) + 1
+
+    def read(self, numbers: npt.ArrayLike, options: ReadOptions = WHOLE) -> Reading:
+        """Read frames, in the order of `numbers`, ahead of the caller and without the GIL; see `CachedFrames.read`."""
+        return Reading(self.open_reader(numbers, options))
 
     def place(self) -> tuple[int, int] | None:
         """Return device and inode of the directory at `path`; None if it no longer is a dataset."""
