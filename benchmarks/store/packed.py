@@ -13,10 +13,8 @@ from statistics import median
 
 import click
 import numpy as np
-import numpy.typing as npt
 
 from himach.errors import HimachError
-from himach.io.store import bodhi
 from himach.io.store.store import Store
 from himach.io.trajectories.origin import open_origin
 
@@ -31,8 +29,6 @@ from .runs import RANKS, held, run_once
 
 __all__ = ["main"]
 
-AT_ONCE = 50  # frames that are decoded from memory
-BLOCK_ATOMS = 4096
 MOST_RUNS = 50  # until all frames are kept
 WAYS = ("packed", "raw")
 
@@ -43,7 +39,7 @@ WAYS = ("packed", "raw")
 @DIRECTORY
 @beside("packed")
 def main(frames: int, repeats: int, trajectory: str | None, directory: Path | None) -> None:
-    """Measure packed frames beside the XTC, memory, and raw frames from a cold disk."""
+    """Measure packed frames beside the XTC, and beside raw frames from the page cache and a cold disk."""
     with scratch(directory, 2 * frames * FRAME_BYTES + (1 << 30)) as place:
         topology, path = adk(frames)
         for xtc in [path, *([Path(trajectory)] if trajectory else [])]:
@@ -52,23 +48,21 @@ def main(frames: int, repeats: int, trajectory: str | None, directory: Path | No
 
 
 def _frames(name: str, xtc: Path, place: Path, most: int, repeats: int) -> None:
-    """Compare sizes; time packing, decoding, and reading from the page cache."""
+    """Compare sizes; time reading from the page cache."""
     origin = open_origin([xtc])
     n = min(most, origin.n_frames)
     datasets = {way: Store(place / f"{name}-{way}").dataset("/bench", packed=way == "packed") for way in WAYS}
-    positions: list[npt.NDArray[np.float32]] = []
+    nbytes = 0
     for frame in origin.read(np.arange(n)):
         for dataset in datasets.values():
             dataset.write(frame.number, frame.time, frame.box, frame.positions)
-        if len(positions) < AT_ONCE:
-            positions.append(frame.positions.copy())
+        nbytes += frame.positions.nbytes
     for dataset in datasets.values():
         dataset.close()
     places = datasets["packed"].locate(np.arange(n, dtype=np.int64))
-    size, nbytes = sum(found[3] for found in places if found is not None), n * positions[0].nbytes
+    size = sum(found[3] for found in places if found is not None)
     report(f"{name}: packed frames against the XTC", f"{size / origin.nbytes(range(n)):.2f} times", "1.15 times")
     report(f"{name}: packed frames against raw positions", f"{size / nbytes:.3f}")
-    _memory(name, positions, repeats)
     works = {way: lambda dataset=dataset: read(dataset, n) for way, dataset in datasets.items()}
     call_in_turn(works, 1)
     for way, took in call_in_turn(works, repeats, clock=time.process_time).items():
@@ -76,34 +70,6 @@ def _frames(name: str, xtc: Path, place: Path, most: int, repeats: int) -> None:
         report(what, f"{nbytes / took / 1e9:.1f} GB/s", "6 GB/s" if way == "packed" else "none")
     for way in WAYS:
         shutil.rmtree(place / f"{name}-{way}")
-
-
-def _memory(name: str, positions: list[npt.NDArray[np.float32]], repeats: int) -> None:
-    """Pack and decode in memory, beside copying the positions."""
-    packer = bodhi.Packer()
-    blocks = [packer.pack(frame, BLOCK_ATOMS) for frame in positions]
-    out = np.empty_like(positions[0])
-
-    def decode() -> None:
-        for frame in blocks:
-            for i, block in enumerate(frame or ()):
-                bodhi.unpack(block, out[i * BLOCK_ATOMS : (i + 1) * BLOCK_ATOMS])
-
-    def copy() -> None:
-        for frame in positions:
-            np.copyto(out, frame)
-
-    decode()
-    if not np.array_equal(out.view(np.uint32), positions[-1].view(np.uint32)):
-        raise AssertionError("packed positions of the benchmark are not what was packed")
-    works = {
-        "copying positions": copy,
-        f"decoding in memory ({bodhi.way()})": decode,
-        "packing and checking": lambda: [packer.pack(frame, BLOCK_ATOMS) for frame in positions],
-    }
-    took = call_in_turn(works, 3 * repeats, clock=time.process_time)
-    for (what, seconds), bar in zip(took.items(), ("the limit", "6 GB/s", "none"), strict=True):
-        report(f"{name}: {what}, one core", f"{sum(each.nbytes for each in positions) / seconds / 1e9:.1f} GB/s", bar)
 
 
 def _cold_runs(topology: Path, trajectory: Path, place: Path, frames: int, repeats: int) -> None:

@@ -313,18 +313,19 @@ bool check_block(const void *data, block_entry entry) {
     return bodhi_crc32c(0, data, entry.bytes) == entry.crc || bodhi_bypass_checksums;
 }
 
-bool check_payload(const unsigned char *record, const record_header *header) {
+uint32_t check_payload(const unsigned char *record, const record_header *header) {
     const unsigned char *data = record + header->head_bytes;
     uint64_t left = header->payload_bytes;
     for (uint32_t block = 0; block < header->n_blocks; block++) {
         block_entry entry = read_block_entry(record, block);
-        if (entry.bytes > left || !check_block(data, entry)) {
-            return false;
+        bool fits = block + 1 < header->n_blocks ? entry.bytes <= left : entry.bytes == left;
+        if (!fits || !check_block(data, entry)) {
+            return block;
         }
         data += entry.bytes;
         left -= entry.bytes;
     }
-    return left == 0;
+    return header->n_blocks;
 }
 
 uint64_t slice_ids_at(const unsigned char *record, const record_header *header, uint32_t *size) {

@@ -137,8 +137,9 @@ void write_tombstone(unsigned char out[TOMBSTONE_BYTES], const record_header *he
 enum parsed parse_record(const unsigned char *data, size_t size, const segment_key *key, uint64_t offset,
                          record_header *header, size_t *needed);
 
-/* Check all blocks of a record, of any encoding, that is there completely. */
-bool check_payload(const unsigned char *record, const record_header *header);
+/* Check all blocks of a record, of any encoding, that is there completely. Returns how many are right before the first
+ * that is not: n_blocks if all are. */
+uint32_t check_payload(const unsigned char *record, const record_header *header);
 
 /* What the block table says of one block; `index` counts the blocks of all fields. The head must be there. */
 typedef struct {

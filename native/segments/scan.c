@@ -66,7 +66,7 @@ static enum parsed look_at_record(window *w, const segment_key *key, uint64_t at
 /* Whether the payload of the record at `at` is there and right. Sets errno as look() does. */
 static bool payload_is_right(window *w, uint64_t at, const record_header *header) {
     const unsigned char *record = view(w, at, header->length);
-    return record != NULL && check_payload(record, header);
+    return record != NULL && check_payload(record, header) == header->n_blocks;
 }
 
 /* Where the data goes on if a hole of the file begins at `at`, rounded to a record's beginning; else `at`. */
@@ -110,6 +110,7 @@ scan_result scan_segment(int fd, const segment_key *key, uint64_t from, uint64_t
                 result.error = ENOMEM;
                 break;
             }
+            result.skipped += at - result.end;
             at += header.length;
             result.end = at;
         } else {

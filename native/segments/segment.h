@@ -50,6 +50,7 @@ typedef struct findings {
     tombstone *tombstones;
     size_t n_tombstones, tombstone_capacity;
     uint64_t scanned; /* bytes */
+    uint64_t lost;    /* bytes without a valid record before others */
     unsigned version; /* unknown version met, or 0 */
 } findings;
 
@@ -59,9 +60,10 @@ void findings_free(findings *content);
 typedef bool scan_visitor(void *context, const record_header *header);
 
 typedef struct {
-    uint64_t end; /* after the last valid record, else `from` */
-    bool newer;   /* something of another version lies there */
-    int error;    /* errno that ended the scan early, or 0 */
+    uint64_t end;     /* after the last valid record, else `from` */
+    uint64_t skipped; /* bytes before that without a valid record */
+    bool newer;       /* something of another version lies there */
+    int error;        /* errno that ended the scan early, or 0 */
 } scan_result;
 
 /* Visit the valid records in [from, to), headers and payloads checked; damaged stretches are passed over. */
@@ -75,8 +77,9 @@ void segment_name(segment *s, unsigned kind, uint64_t id);
 /* The same for a new segment; ids grow with time. False and errno: there are no random bytes. */
 bool segment_new_name(segment *s, unsigned kind);
 
-/* WRITING: the caller itself holds the writer's lock. UNSEALED: what a sealed table would say is wanted, too. */
-enum { LOAD_WRITING = 1, LOAD_UNSEALED = 2 };
+/* WRITING: the caller itself holds the writer's lock. UNSEALED: what a sealed table would say is wanted, too. BEYOND:
+ * so are frames that the index tells of behind the segment's end. */
+enum { LOAD_WRITING = 1, LOAD_UNSEALED = 2, LOAD_BEYOND = 4 };
 
 /* Load what the table does not know yet, what was sealed first, as s->sealed. Returns an errno; ENOENT also sets
  * s->gone. */

@@ -105,6 +105,7 @@ typedef struct {
     uint32_t ordinal;
     int fd;
     uint64_t size;
+    uint64_t limit; /* what index entries tell of lies before it */
     findings *content;
     bool unsealed;     /* by the index alone */
     bool after_damage; /* entries before the next one are damaged, so that only its offset says where its record is */
@@ -123,6 +124,7 @@ static bool visit_loaded(void *context, const record_header *header) {
 static scan_result load_by_scan(load *l, uint64_t from, uint64_t to) {
     scan_result result = scan_segment(l->fd, &l->s->key, from, to, visit_loaded, l);
     l->content->scanned += to - from;
+    l->content->lost += result.skipped;
     l->s->frozen = l->s->frozen || result.newer;
     return result;
 }
@@ -131,19 +133,20 @@ static scan_result load_by_scan(load *l, uint64_t from, uint64_t to) {
 static bool take_entry(load *l, const index_entry *entry) {
     segment *s = l->s;
     if (entry->type == ENTRY_TOMBSTONE) {
-        if (l->after_damage || s->index_covered + TOMBSTONE_BYTES > l->size) {
+        if (l->after_damage || s->index_covered + TOMBSTONE_BYTES > l->limit) {
             return false; /* it has no offset: a scan will find the record itself */
         }
         s->index_covered += TOMBSTONE_BYTES;
         return s->index_covered <= s->covered || (l->no_memory = !add_tombstone(l->content, entry), !l->no_memory);
     }
     uint64_t end = entry->offset + entry->length;
-    if (end > l->size || entry->offset < s->index_covered || end > (uint64_t)UINT32_MAX * UNIT) {
+    if (end > l->limit || entry->offset < s->index_covered || end > (uint64_t)UINT32_MAX * UNIT) {
         return false;
     }
     uint64_t known = s->index_covered > s->covered ? s->index_covered : s->covered;
     if (entry->offset > known) {
-        (void)load_by_scan(l, known, entry->offset); /* entries before this one are damaged */
+        scan_result result = load_by_scan(l, known, entry->offset); /* entries before this one are damaged */
+        l->content->lost += entry->offset - result.end;
         s->incomplete = true;
     }
     s->index_covered = end;
@@ -223,7 +226,7 @@ static bool load_by_index(load *l, int directory) {
         s->index_inode = status.st_ino;
     }
     /* No entry speaks of less than a unit of the segment: whatever lies behind so many is none. */
-    uint64_t most = SEGMENT_HEADER_BYTES + l->size / UNIT * ENTRY_BYTES;
+    uint64_t most = SEGMENT_HEADER_BYTES + l->limit / UNIT * ENTRY_BYTES;
     uint64_t size = usable ? (uint64_t)status.st_size : 0;
     uint64_t end = size < most ? size : most;
     uint64_t left = end > s->index_at ? end - s->index_at : 0;
@@ -306,6 +309,7 @@ int segment_load(int directory, segment *s, uint32_t ordinal, unsigned how, find
     int error = bodhi_io.fstat(fd, &status) == 0 ? 0 : errno;
     if (error == 0) {
         l.size = (uint64_t)status.st_size;
+        l.limit = (how & LOAD_BEYOND) != 0 ? INT64_MAX : l.size;
         load_open(&l, directory, (how & LOAD_WRITING) != 0);
         error = l.no_memory ? ENOMEM : 0;
     }

@@ -40,8 +40,7 @@ static int find_ids(stored_frame *f) {
     }
     f->frame.ids = malloc((size_t)f->header.n_atoms * sizeof *f->frame.ids);
     if (f->frame.ids == NULL) {
-        (void)bodhi_fail_memory();
-        return BODHI_ERROR_MEMORY;
+        return bodhi_fail_memory();
     }
     return ids_read(f->record + at, size, f->frame.ids, f->header.n_atoms) ? BODHI_OK : BODHI_MISS;
 }
@@ -58,34 +57,44 @@ void stored_free(stored_frame *stored) {
     stored->positions = NULL;
 }
 
-/* Whether the bytes are a record that this version reads, whole and undamaged. */
-static bool is_right(stored_frame *f, const segment_key *key, uint64_t offset, uint64_t length) {
+/* Check the bytes of a record. As stored_read(). */
+static int check_record(stored_frame *f, const segment_key *key, uint64_t offset, uint64_t length) {
     size_t needed;
     // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): it was taken just now
-    return parse_record(f->record, (size_t)length, key, offset, &f->header, &needed) == PARSED &&
-           is_readable(&f->header) && f->header.length == length && check_payload(f->record, &f->header);
+    if (parse_record(f->record, (size_t)length, key, offset, &f->header, &needed) != PARSED ||
+        !is_readable(&f->header) || f->header.length != length) {
+        return bodhi_fail(BODHI_MISS, "its header is damaged, or of another record or version");
+    }
+    uint32_t right = check_payload(f->record, &f->header);
+    return right == f->header.n_blocks
+               ? BODHI_OK
+               : bodhi_fail(BODHI_MISS, "block %u of %u is damaged (checksum)", right + 1, f->header.n_blocks);
+}
+
+/* Take the fields of a record that has been checked. As stored_read(). */
+static int take_fields(stored_frame *f) {
+    if (f->header.encoding == ENCODING_PACKED) {
+        f->positions = malloc((size_t)field_bytes(&f->header));
+        if (f->positions == NULL) {
+            return bodhi_fail_memory();
+        }
+    }
+    int status = find_fields(f) ? find_ids(f) : BODHI_MISS;
+    return status != BODHI_MISS
+               ? status
+               : bodhi_fail(status, "it is damaged: its checksums are right, but it cannot be unpacked");
 }
 
 int stored_read(int fd, const segment_key *key, uint64_t offset, uint64_t length, stored_frame *stored) {
-    unsigned char *record = malloc((size_t)length);
-    if (record == NULL) {
-        (void)bodhi_fail_memory();
-        return BODHI_ERROR_MEMORY;
+    *stored = (stored_frame){.record = malloc((size_t)length)};
+    if (stored->record == NULL) {
+        return bodhi_fail_memory();
     }
-    *stored = (stored_frame){.record = record};
-    ssize_t got = io_read(fd, record, (size_t)length, offset, READ_ANY);
-    int status = got == (ssize_t)length && is_right(stored, key, offset, length) ? BODHI_OK : BODHI_MISS;
-    if (status == BODHI_OK && stored->header.encoding == ENCODING_PACKED) {
-        stored->positions = malloc((size_t)field_bytes(&stored->header));
-        status = stored->positions == NULL ? BODHI_ERROR_MEMORY : BODHI_OK;
-    }
-    if (status == BODHI_ERROR_MEMORY) {
-        (void)bodhi_fail_memory();
-    }
-    if (status == BODHI_OK && !find_fields(stored)) {
-        status = BODHI_MISS;
-    }
-    status = status == BODHI_OK ? find_ids(stored) : status;
+    ssize_t got = io_read(fd, stored->record, (size_t)length, offset, READ_ANY);
+    int status = got == (ssize_t)length ? check_record(stored, key, offset, length)
+                 : got < 0              ? bodhi_fail(BODHI_MISS, "the disk says: %m")
+                                        : bodhi_fail(BODHI_MISS, "it is cut off, or the disk cannot read it");
+    status = status == BODHI_OK ? take_fields(stored) : status;
     if (status != BODHI_OK) {
         stored_free(stored);
     }
@@ -95,11 +104,13 @@ int stored_read(int fd, const segment_key *key, uint64_t offset, uint64_t length
 /* --- Finding ----------------------------------------------------------------------------------------------------- */
 
 /* The next copy that may be acknowledged, its segment open; *fd is -1 and errno set if it cannot be opened now. */
-static bool next_copy(bodhi_dataset *dataset, unsigned kind, uint64_t number, copy_cursor *at, place *copy, int *fd) {
+static bool next_copy(bodhi_dataset *dataset, unsigned kind, uint64_t number, copy_cursor *at, place *copy,
+                      segment_key *key, int *fd) {
     bool stored = false;
     pthread_mutex_lock(&dataset->mutex);
     while (!stored && dataset_next_copy(dataset, kind, number, at, copy)) {
         if (!dataset->segments[copy->segment]->doubtful) {
+            *key = dataset->segments[copy->segment]->key;
             *fd = dataset_share(dataset, copy->segment);
             stored = *fd >= 0 || errno != ENOENT;
         }
@@ -110,24 +121,15 @@ static bool next_copy(bodhi_dataset *dataset, unsigned kind, uint64_t number, co
     return stored;
 }
 
-/* Nobody in this process takes the copy for one that is there from now on. */
-static void pass_over(bodhi_dataset *dataset, unsigned kind, const place *bad) {
-    pthread_mutex_lock(&dataset->mutex);
-    dataset_pass_over(dataset, kind, bad);
-    pthread_mutex_unlock(&dataset->mutex);
-}
-
 int stored_find(bodhi_dataset *dataset, unsigned kind, uint64_t number, stored_frame *stored) {
     copy_cursor at = {0};
     place copy;
+    segment_key key;
     int fd;
-    while (next_copy(dataset, kind, number, &at, &copy, &fd)) {
+    while (next_copy(dataset, kind, number, &at, &copy, &key, &fd)) {
         if (fd < 0) {
             return bodhi_fail_system(errno, "open", dataset->directory);
         }
-        pthread_mutex_lock(&dataset->mutex);
-        segment_key key = dataset->segments[copy.segment]->key;
-        pthread_mutex_unlock(&dataset->mutex);
         int status = stored_read(fd, &key, (uint64_t)copy.offset * UNIT, (uint64_t)copy.length * UNIT, stored);
         io_drop(fd);
         if (status == BODHI_OK && stored->header.number == number) {
@@ -139,7 +141,9 @@ int stored_find(bodhi_dataset *dataset, unsigned kind, uint64_t number, stored_f
         } else if (status != BODHI_MISS) {
             return status;
         }
-        pass_over(dataset, kind, &copy);
+        pthread_mutex_lock(&dataset->mutex);
+        dataset_pass_over(dataset, kind, &copy);
+        pthread_mutex_unlock(&dataset->mutex);
         at = (copy_cursor){0}; /* the copies before it are still passed over */
     }
     return BODHI_MISS;

@@ -18,7 +18,8 @@ typedef struct {
  * SYSTEM, MEMORY. Only after OK there is something to free. */
 int stored_find(bodhi_dataset *dataset, unsigned kind, uint64_t number, stored_frame *stored);
 
-/* Read back the record at `offset` of the segment that is open as `fd`. As stored_find(); MISS: it is not right. */
+/* Read back the record at `offset` of the segment that is open as `fd`. As stored_find(); MISS: it is not right, and
+ * the message says why. */
 int stored_read(int fd, const segment_key *key, uint64_t offset, uint64_t length, stored_frame *stored);
 
 void stored_free(stored_frame *stored);

@@ -61,14 +61,6 @@ static int drop_frame(bodhi_writer *w, uint64_t number, int64_t *dropped) {
     return BODHI_OK;
 }
 
-static int drop_all(bodhi_writer *w, const int64_t *numbers, int64_t n, int64_t *dropped) {
-    int status = bodhi_dataset_refresh(w->dataset); /* also what others have written since goes */
-    for (int64_t i = 0; i < n && status == BODHI_OK; i++) {
-        status = numbers[i] < 0 ? BODHI_OK : drop_frame(w, (uint64_t)numbers[i], dropped);
-    }
-    return status;
-}
-
 int bodhi_dataset_drop(bodhi_dataset *dataset, int kind, const int64_t *numbers, int64_t n, int64_t *dropped) {
     if (dropped == NULL || n < 0 || (n > 0 && numbers == NULL)) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "numbers and dropped must be given");
@@ -79,7 +71,10 @@ int bodhi_dataset_drop(bodhi_dataset *dataset, int kind, const int64_t *numbers,
     if (status != BODHI_OK || w == NULL) {
         return status;
     }
-    status = drop_all(w, numbers, n, dropped);
+    status = bodhi_dataset_refresh(dataset); /* also what others have written since goes */
+    for (int64_t i = 0; i < n && status == BODHI_OK; i++) {
+        status = numbers[i] < 0 ? BODHI_OK : drop_frame(w, (uint64_t)numbers[i], dropped);
+    }
     int closed = bodhi_writer_close(w);
     return status != BODHI_OK ? status : closed;
 }

@@ -1,5 +1,7 @@
 """Boundary to the C library of the frame store (native/): check, convert, release the GIL, call, raise."""
 
+import os
+
 import numpy as np
 
 cimport cython
@@ -120,6 +122,53 @@ def survey(bytes directory):
         ]
     finally:
         free(segments)
+
+
+def verify_segment(int directory, str name, uint64_t dataset, uint64_t generation):
+    """Read all frames of a segment again, also those that its index tells of behind its end.
+
+    Returns how many are sound and their bytes, (offset, frame or None, reason) of others, and the (segment, offset) of
+    records that it drops. Raises FileNotFoundError if it was evicted, OSError if it cannot be read.
+    """
+    cdef segment chosen
+    cdef findings content
+    cdef stored_frame stored
+    cdef uint64_t offset, n_bytes, frames = 0, nbytes = 0
+    cdef bytes encoded = name.encode()
+    cdef int error
+    cdef size_t i
+    memset(&content, 0, sizeof(content))
+    if not segment_from_name(&chosen, encoded, dataset, generation):
+        raise ValueError(f"no segment is called {name!r}")
+    bad = []
+    cdef int file = os.open(name, os.O_RDONLY, dir_fd=directory)
+    try:
+        with nogil:
+            error = segment_load(directory, &chosen, 0, LOAD_UNSEALED | LOAD_BEYOND, &content)
+            for i in range(content.n_places if error == 0 else 0):
+                offset = <uint64_t>content.places[i].offset * UNIT
+                n_bytes = <uint64_t>content.places[i].length * UNIT
+                if check(stored_read(file, &chosen.key, offset, n_bytes, &stored)) == BODHI_OK:
+                    stored_free(&stored)
+                    frames += 1
+                    nbytes += n_bytes
+                    continue
+                with gil:
+                    bad.append((offset, content.places[i].number, bodhi_message().decode("utf-8", "replace")))
+        if error != 0:
+            raise OSError(error, os.strerror(error))
+        if content.version != 0:
+            reason = f"the segment is of format version {content.version}, not {FORMAT_VERSION}; it is left alone"
+            bad.append((0, None, reason))
+        elif chosen.refused:
+            bad.append((0, None, "the segment belongs to another dataset; it is left alone"))
+        elif content.lost > 0:
+            bad.append((0, None, f"{content.lost} bytes without a valid record"))
+        dropped = [(content.tombstones[i].segment, content.tombstones[i].offset) for i in range(content.n_tombstones)]
+        return frames, nbytes, bad, dropped
+    finally:
+        findings_free(&content)
+        os.close(file)
 
 
 cdef class StoreHandle:
@@ -490,5 +539,4 @@ cdef class ReaderHandle:
 include "link.pxi"
 include "server.pxi"
 include "push.pxi"
-include "packed.pxi"
 include "../push/gather.pxi"

@@ -154,15 +154,6 @@ cdef extern from "xtc/xtc.h" nogil:
 cdef extern from "codec/packed.h" nogil:
     ctypedef struct packed_grid:
         float unit, scale
-    bint packed_portable
-    bint packed_decode(const void *data, size_t size, uint32_t n_atoms, float *out)
-
-cdef extern from "codec/pack.h" nogil:
-    ctypedef struct packer:
-        unsigned char *bytes
-        uint32_t *sizes
-    bint pack_positions(packer *p, const float *positions, uint32_t n_atoms, uint32_t block_atoms)
-    void packer_free(packer *p)
 
 cdef extern from "write/writer.h" nogil:
     int writer_append_xtc(bodhi_writer *w, const bodhi_frame *frame, const xtc_frame *coded, packed_grid grid)
@@ -237,3 +228,31 @@ cdef extern from "net/served.h" nogil:
                            bodhi_reader **reader)
     void served_close(served_dataset *d)
     void served_free(served_dataset *d)
+
+cdef extern from "segments/segment.h" nogil:
+    enum: UNIT, FORMAT_VERSION, LOAD_UNSEALED, LOAD_BEYOND
+    ctypedef struct place:
+        uint64_t number
+        uint32_t offset, length
+    ctypedef struct tombstone:
+        uint64_t segment, offset
+    ctypedef struct findings:
+        place *places
+        tombstone *tombstones
+        size_t n_places, n_tombstones
+        uint64_t lost
+        unsigned version
+    ctypedef struct segment_key:
+        pass
+    ctypedef struct segment:
+        segment_key key
+        bint refused
+    bint segment_from_name(segment *s, const char *name, uint64_t dataset, uint64_t generation)
+    int segment_load(int directory, segment *s, uint32_t ordinal, unsigned how, findings *content)
+    void findings_free(findings *content)
+
+cdef extern from "write/compare.h" nogil:
+    ctypedef struct stored_frame:
+        pass
+    int stored_read(int fd, const segment_key *key, uint64_t offset, uint64_t length, stored_frame *stored)
+    void stored_free(stored_frame *stored)

@@ -6,6 +6,7 @@
 #include "sample.h"
 #include "segments/record.h"
 #include "store/dataset.h"
+#include "write/compare.h"
 
 static void test_damaged_payload(void) {
     begin("a damaged block, in which a copy stands in");
@@ -213,6 +214,70 @@ static int pretend_fstatfs(int fd, struct statfs *status) {
     return result;
 }
 
+/* --- Verifying ---------------------------------------------------------------------------------------------------- */
+
+static off_t bad_sector;
+
+static ssize_t read_around_bad_sector(int fd, const struct iovec *parts, int n, off_t offset, int flags) {
+    if (offset <= bad_sector && bad_sector < offset + (off_t)parts->iov_len) {
+        errno = EIO;
+        return -1;
+    }
+    return real.preadv2(fd, parts, n, offset, flags);
+}
+
+/* Read back all frames of the one segment, as its index tells of them: just these are bad. Returns why the last is. */
+static const char *verify(uint64_t expected, uint64_t lost) {
+    static char reason[128];
+    segment s;
+    findings content = {0};
+    uint64_t bad = 0;
+    uint64_t sound = 0;
+    char *name = strrchr(file_of('n', ".seg"), '/') + 1;
+    CHECK(segment_from_name(&s, name, run->key.dataset, run->key.generation));
+    CHECK(segment_load(run->fd, &s, 0, LOAD_UNSEALED | LOAD_BEYOND, &content) == 0);
+    int fd = openat(run->fd, s.name, O_RDONLY | O_CLOEXEC);
+    *reason = '\0';
+    for (size_t i = 0; i < content.n_places; i++) {
+        const place *at = &content.places[i];
+        stored_frame stored;
+        int status = stored_read(fd, &s.key, (uint64_t)at->offset * UNIT, (uint64_t)at->length * UNIT, &stored);
+        CHECK(status == BODHI_OK || status == BODHI_MISS);
+        *(status == BODHI_OK ? &sound : &bad) |= UINT64_C(1) << at->number;
+        if (status == BODHI_OK) {
+            stored_free(&stored);
+        } else {
+            (void)snprintf(reason, sizeof reason, "%s", bodhi_message());
+        }
+    }
+    CHECK(close(fd) == 0 && bad == expected && content.lost == lost && ((sound | bad) == all_frames || lost > 0));
+    findings_free(&content);
+    return reason;
+}
+
+static void test_verifying(void) {
+    begin("a segment that is verified");
+    CHECK(strcmp(verify(0, 0), "") == 0);
+    bodhi_place at = place_of(5);
+    bad_sector = at.offset + 500;
+    bodhi_io.preadv2 = read_around_bad_sector;
+    CHECK(strcmp(verify(1 << 5, 0), "the disk says: Input/output error") == 0);
+    bodhi_io = real;
+    flip(file_of('n', ".seg"), at.offset + at.length - 64);
+    CHECK(strstr(verify(1 << 5, 0), "damaged (checksum)") != NULL);
+    flip(file_of('n', ".seg"), at.offset + 20);
+    CHECK(strstr(verify(1 << 5, 0), "header is damaged") != NULL);
+    char index[256];
+    (void)snprintf(index, sizeof index, "%s", file_of('n', ".idx"));
+    CHECK(rename(index, path_of("idx")) == 0);
+    CHECK(strcmp(verify(0, (uint64_t)at.length), "") == 0);
+    CHECK(rename(path_of("idx"), index) == 0);
+    bodhi_place last = place_of(18);
+    CHECK(truncate(file_of('n', ".seg"), last.offset + 100) == 0);
+    CHECK(strstr(verify(1 << 5 | 3 << 18, 0), "cut off") != NULL);
+    close_all();
+}
+
 static void test_stores(void) {
     begin("stores that are damaged, or not to be trusted");
     bodhi_store *other;
@@ -314,6 +379,7 @@ int main(void) {
     test_other_versions();
     test_late_repair();
     test_no_room_for_an_index();
+    test_verifying();
     remove_home();
     return 0;
 }
