@@ -73,15 +73,15 @@ def start(foreground: bool, ready: int | None, cache: str | None, **options: Any
 @click.option("--libs", is_flag=True, help="What the linker needs; behind your own files.")
 def config(cflags: bool, fortran: bool, libs: bool) -> None:
     """Say how simulations in C or Fortran are built that push frames: cc $(himach cache config --cflags --libs)."""
-    from himach.io.store import library
+    from himach.io.store.library import installed_file
 
     words = []
     if cflags:
-        words.append(f"-I{library.header().parent}")
+        words.append(f"-I{installed_file('include/bodhi.h').parent}")
     if fortran:
-        words.append(str(library.fortran_module()))
+        words.append(str(installed_file("include/bodhi.f90")))
     if libs:
-        words += [str(library.library()), "-lpthread", "-ldl"]
+        words += [str(installed_file("lib/libbodhi.a")), "-lpthread", "-ldl"]
     if not words:
         raise click.UsageError("say which: --cflags, --fortran, --libs")
     echo(" ".join(words))
