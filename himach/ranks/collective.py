@@ -107,8 +107,8 @@ class Meeting:
         value, error = _attempt(self._comm, part)
         if isinstance(error, _Stopped):
             error = None
-        others = [rank for rank in range(self._comm.size) if rank != self._comm.rank and error is not None]
-        sent = [self._comm.isend(None, dest=rank, tag=STOP_TAG) for rank in others]
+        receivers = () if error is None else range(self._comm.size)
+        sent = [self._comm.isend(None, dest=rank, tag=STOP_TAG) for rank in receivers if rank != self._comm.rank]
         meet(self._comm, error, self.while_waiting, self._patience)
         first = self._comm.allreduce(_portable(error), _first_of)
         if first is not None:

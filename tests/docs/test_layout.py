@@ -52,7 +52,7 @@ BUDGETS: dict[str, int] = {
     "himach/mount": 899,
     "himach/output": 2768,
     "himach/planning": 1339,
-    "himach/ranks": 3851,
+    "himach/ranks": 3828,
     "himach/report": 2301,
     "himach/rows": 612,
     "himach/runner": 5658,

@@ -26,7 +26,6 @@ from himach.ranks import process_exit, segments
 MPICH = "MPICH Version"
 ELSEWHERE = ("--with-pmi", "--with-slurm", "--with-pals", "--with-pm=")
 HYDRA = "--with-pm=hydra"
-LONGEST = 1 << 20  # most bytes of a rank's line; MPICH's are shorter than 2,000
 #: Most bytes of names, keys and values, as in MPICH's own launcher.
 NAME, KEY, VALUE = 256, 64, 1024
 
@@ -190,8 +189,6 @@ class _Launcher:
             self._answer(self._ranks.index(rank), line.decode(errors="replace"))
         if self._values.aborted is not None:
             self._fail(self._values.aborted)
-        if len(rank.buffer) > LONGEST:
-            self._fail(1)
         return bool(received)
 
     def _answer(self, number: int, line: str) -> None:

@@ -16,7 +16,7 @@ import select
 import signal
 import weakref
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, Protocol, Self
+from typing import Any, NoReturn, Self
 
 from himach.errors import HimachError
 from himach.ranks import last_words, process_exit
@@ -27,15 +27,11 @@ STARTED_BY = "HIMACH_STARTED_BY"
 #: all have ended well, and more can be called.
 BEGUN, RESULT, ERROR, DIED, DONE = "begun", "result", "error", "died", "done"
 SIGNALS = (signal.SIGKILL, signal.SIGUSR1, signal.SIGTERM)
-_open: weakref.WeakSet[_Detached] = weakref.WeakSet()
+_open: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-class _Detached(Protocol):
-    def detach(self) -> None: ...
-
-
-def detach_in_children(owner: _Detached) -> None:
-    """Have children that this process forks drop what keeps ranks alive: they end with this process."""
+def detach_in_children(owner: Any) -> None:
+    """Have children that this process forks `detach()` the owner of ranks, which end with this process."""
     _open.add(owner)
 
 
@@ -127,8 +123,6 @@ os.register_at_fork(after_in_child=_detach_all)
 class ParentChannel:
     """Channel end of a rank."""
 
-    NUMBERS: ClassVar = 7 + len(SIGNALS)
-
     def __init__(self, process: int, *numbers: int) -> None:
         self.process = process
         self._work, self._result, self._words, self._last_words, self._calls, *self._lines, self._inode = numbers
@@ -136,8 +130,8 @@ class ParentChannel:
     @classmethod
     def from_env(cls) -> Self | None:
         """Return the channel if another himach process started this rank."""
-        numbers = [int(number) for number in os.environ.get(STARTED_BY, "").split()]
-        return cls(*numbers) if len(numbers) == cls.NUMBERS else None
+        numbers = os.environ.get(STARTED_BY, "").split()
+        return cls(*map(int, numbers)) if numbers else None
 
     def die_with_parent(self) -> None:
         """Have the kernel kill this process when the starting process ends, whatever processes are in between."""
