@@ -167,20 +167,18 @@ def test_a_length_of_time_is_read(text, seconds):
     assert parse_duration(text) == seconds
 
 
+NO_TEXTS = ["", " ", "m", "55x", "5months", "-5", "1h-3m", "30m1h", "1:2:3:4", "1e3", "inf", "nan"]
+
+
 @pytest.mark.parametrize(
-    "text", ["", " ", "m", "55x", "5months", "-5", "1h-3m", "30m1h", "1:2:3:4", "1e3", "inf", "nan"]
+    ("values", "message"),
+    [
+        (NO_TEXTS, "max_time: .* is no length of time"),
+        ([0, -1, "0", "0m", float("inf"), float("nan")], "max_time must be longer than nothing"),
+        ([object()], "max_time is a number of seconds"),
+    ],
 )
-def test_what_is_none_is_refused_by_name(text):
-    with pytest.raises(UsageError, match=r"max_time: .* is no length of time"):
-        parse_seconds(text, "max_time")
-
-
-@pytest.mark.parametrize("value", [0, -1, "0", "0m", float("inf"), float("nan")])
-def test_no_time_is_refused(value):
-    with pytest.raises(UsageError, match="max_time must be longer than nothing"):
-        parse_seconds(value, "max_time")
-
-
-def test_what_is_no_number_is_refused():
-    with pytest.raises(UsageError, match="max_time is a number of seconds"):
-        parse_seconds(object(), "max_time")
+def test_what_is_no_length_of_time_is_refused_by_name(values, message):
+    for value in values:
+        with pytest.raises(UsageError, match=message):
+            parse_seconds(value, "max_time")

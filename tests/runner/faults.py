@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from runner.trials import MarkedRun, launch, print_table, slurm_variables
+from runner.trials import MarkedRun, launch, slurm_variables
 from support.commands import DATA
 
 LIMIT = 15.0  # seconds from the fault to the end of the run
@@ -34,11 +34,10 @@ def fault(place):
         return
     rank = promised_rank()
     for name in ("FAULT", "HANG"):
-        code = os.environ.get(name)
-        if code and rank == int(os.environ[name + "_RANK"]):
-            del os.environ[name]
-            with open(os.path.join(os.environ["NOTES"], name), "w") as note:
-                note.write(str(time.time()))
+        code, note = os.environ.get(name), os.path.join(os.environ["NOTES"], name)
+        if code and rank == int(os.environ[name + "_RANK"]) and not os.path.exists(note):
+            with open(note, "w") as file:
+                file.write(str(time.time()))
             exec(compile(code, "fault", "exec"), {"os": os, "sys": sys, "time": time})
 
 fault("import")
@@ -216,8 +215,11 @@ def trials(runs: int, seed: int, launchers: list[str], hang: float) -> int:
         for i in range(runs):
             case = draw(rng, launchers[i % len(launchers)])
             rows[case.launcher, case.kind].append(ground.run(case))
-    longest = "longest from fault to end"
-    return print_table(longest, rows, lambda ends: f"{max(end.seconds for end in ends):{len(longest) - 2}.1f} s")
+    print("launcher   kind          runs  wrong  longest from fault to end")
+    for (launcher, kind), ends in sorted(rows.items()):
+        wrong, longest = sum(bool(end.wrong) for end in ends), max(end.seconds for end in ends)
+        print(f"{launcher:10} {kind:12} {len(ends):5} {wrong:6} {longest:8.1f} s")
+    return sum(bool(end.wrong) for ends in rows.values() for end in ends)
 
 
 def main() -> None:

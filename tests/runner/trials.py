@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -73,12 +73,3 @@ def slurm_variables(launchers: Sequence[str]) -> Iterator[dict[str, str]]:
         return
     with cluster_up(NODES) as environ:
         yield {name: environ[name] for name in ("LAB", "SLURM_CONF", "PORT")}
-
-
-def print_table(head: str, rows: dict[tuple[str, str], list], text: Callable[[list], str]) -> int:
-    """Print outcomes by launcher and kind, each row's `text` behind its names; return how many outcomes are wrong."""
-    print(f"{'launcher':10} {'kind':12} {'runs':>5} {head} {'wrong':>6}")
-    for (launcher, kind), outcomes in sorted(rows.items()):
-        wrong = sum(bool(outcome.wrong) for outcome in outcomes)
-        print(f"{launcher:10} {kind:12} {len(outcomes):5} {text(outcomes)} {wrong:6}")
-    return sum(bool(outcome.wrong) for outcomes in rows.values() for outcome in outcomes)
