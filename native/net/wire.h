@@ -41,8 +41,8 @@
  * to STOP   (local clients of the server's user only) as to STATUS */
 /* clang-format on */
 
-/* Requests are answered in their order, but for FRAMEs. After OPEN with the token of an older connection that one is
- * dropped first, so that what was not yet received of it never will be. */
+/* Requests are answered in their order, FRAMEs in an order of their own, that of their coming. After OPEN with the
+ * token of an older connection that one is dropped first, so that what was not yet received of it never will be. */
 #ifndef BODHI_WIRE_H
 #define BODHI_WIRE_H
 

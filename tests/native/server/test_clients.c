@@ -273,13 +273,19 @@ static void *take_and_die(void *argument) {
     return NULL;
 }
 
-/* A server that acknowledges a frame out of turn, which ends the connection, and what comes over the next one. */
+static bool refuses;
+
+/* A server that refuses all frames or acknowledges one out of turn, which ends the connection, and then takes what
+ * comes over the next one. */
 static void *take_twice(void *argument) {
     wire_parser first = {.from_client = true};
     wire_parser second = {.from_client = true};
     wire_ack acks[LOST];
     int fd = take_frames(*(const int *)argument, &first, acks);
-    answer(fd, WIRE_FRAME, 1, &acks[1], sizeof *acks);
+    for (int i = 0; i < LOST; i++) {
+        acks[i].status = refuses ? BODHI_ERROR_FULL : BODHI_OK;
+    }
+    answer(fd, WIRE_FRAME, refuses ? LOST : 1, refuses ? acks : &acks[1], (refuses ? LOST : 1) * sizeof *acks);
     while (receive_message(fd, &first)) { /* it may have asked for more of them */
     }
     (void)close(fd);
@@ -312,8 +318,9 @@ static bodhi_pusher *push_to_the_lost(int *ends, const char *const *servers, int
     return pusher;
 }
 
-static void test_a_connection_that_breaks_off(void) {
-    begin("a connection that breaks off");
+static void test_a_connection_that_breaks_off(bool by_refusing) {
+    begin(by_refusing ? "a server that takes what it has refused" : "a connection that breaks off");
+    refuses = by_refusing;
     const char *servers[1] = {socket_path};
     const bodhi_push_options options = {.timeout_ms = SOON_MS};
     float positions[ATOMS * 3];
@@ -481,7 +488,8 @@ int main(void) {
     test_server_back_with_others();
     test_a_slow_disk();
     test_authors();
-    test_a_connection_that_breaks_off();
+    test_a_connection_that_breaks_off(false);
+    test_a_connection_that_breaks_off(true);
     test_slices();
     test_no_server(); /* last: its pusher may still be dialling */
     remove_root();
