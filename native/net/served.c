@@ -4,7 +4,6 @@
  * a turn takes: it reads that, and says that it is done. */
 #include "net/served.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,9 +53,6 @@ static int note_status(served_dataset *d, int status) {
 
 /* Ask, and have the answer in the link. */
 static int ask(served_dataset *d, enum wire_verb verb, const wire_part *parts, int n) {
-    if (d->link.fd < 0) {
-        return bodhi_fail(BODHI_ERROR_UNREACHABLE, "the connection is closed");
-    }
     return note_status(d, link_ask(&d->link, verb, parts, n, now_ms() + d->timeout_ms));
 }
 
@@ -225,12 +221,7 @@ static void fetch(locator *l, fetched *list, size_t n) {
     const grants *g = grants_of(l);
     served_dataset *d = g->from;
     pthread_mutex_lock(&d->talking);
-    for (size_t i = 0; d->link.fd < 0 && i < n; i++) {
-        list[i].error = ENOTCONN;
-    }
-    if (d->link.fd >= 0) {
-        (void)note_status(d, extents_fetch(&d->link, d->timeout_ms, g->keys, g->kinds, list, n));
-    }
+    (void)note_status(d, extents_fetch(&d->link, d->timeout_ms, g->keys, g->kinds, list, n));
     pthread_mutex_unlock(&d->talking);
 }
 
