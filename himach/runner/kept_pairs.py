@@ -54,7 +54,7 @@ def kept_pairs(run: RankRun) -> Iterator[CheckpointRun | None]:
     first_stages = [chain[0] for chain in run.chains]
 
     def fingerprints() -> list[MapFingerprint]:
-        stamp = opened.stamp(job.keywords)
+        stamp = opened.stamp
         return [
             map_fingerprint(first, view.universe, dataset=stamp, frames=opened.frames, steps=job.steps(opened.frames))
             for first, view in zip(first_stages, run.views, strict=True)

@@ -7,7 +7,7 @@ those. Written frames are kept on any failure, so an interrupted stage can be re
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,15 +18,14 @@ from himach.atoms import Atoms
 from himach.errors import TrajectoryError
 from himach.frame import RawFrame
 from himach.io.datasets.attachment import attach_origin
-from himach.io.datasets.lookup import Candidate, OriginChoice, choose_generation, choose_origin, find, refuse_others
-from himach.io.datasets.opening import choose_together, find_together, note_elsewhere, watch_origin
+from himach.io.datasets.lookup import Candidate, OriginChoice, choose_generation, find, refuse_others
+from himach.io.datasets.opening import choose_together, note_elsewhere, watch_origin
 from himach.io.datasets.origin_stamp import OriginChangedError, OriginNote, OriginStamp, OriginWatch
 from himach.io.datasets.subsets import Readable, Subset, open_readable, open_subset
 from himach.io.datasets.writeback import copy_rows
 from himach.io.frame_source import WHOLE, ReadOptions
 from himach.io.store.store import Dataset, Store, StoreError, StoreFullError
-from himach.io.trajectories.index.xdr_index import XdrIndex
-from himach.io.trajectories.origin import Origin, open_origin
+from himach.io.trajectories.origin import Origin
 from himach.io.universe.topology import copy_topology, load_topology
 from himach.io.universe.view import View
 from himach.ranks.collective import on_first_rank, run_collectively
@@ -70,13 +69,13 @@ def stage(world: World, job: StageOptions) -> Staged:
         copied = _make_copies(world, job, dataset, n_frames)
         return Staged(dataset.name, n_frames, new, _count(world, dataset), copied)
     note_elsewhere(job)
-    candidates = find_together(world, store, [job.name])
-    choice, _ = choose_together(world, store, candidates, job.trajectories, partial(_choose, job))
+    open_files = partial(open_growing, job) if job.follow else None
+    choice, _, candidates = choose_together(world, store, job, [job.name], open_files, by_name=False)
     origin, stamp, note = choice.origin, choice.stamp, choice.note
-    assert origin is not None and stamp is not None and note is not None
+    assert origin is not None and note is not None
     watch = watch_origin(world, origin, note)
     atoms = on_first_rank(world.comm, partial(_choose_atoms, job, origin), share=True)
-    dataset = _open_dataset(world, store, job, choice, candidates or [])
+    dataset = _open_dataset(world, store, job, choice, candidates)
     if atoms is not None and len(atoms) < origin.n_atoms:
         return _stage_atoms(world, job, dataset, origin, watch, atoms)
     new = _fill(world, job, dataset, origin, watch, range(origin.n_frames))
@@ -122,20 +121,6 @@ def _make_copies(world: World, job: StageOptions, dataset: Dataset, n_frames: in
     return replicate(world, dataset, n_frames, copies) if copies > 1 else 0
 
 
-def _choose(
-    job: StageOptions, by_rank: Sequence[Sequence[Candidate] | None], load_indexes: Callable[[], Mapping[str, XdrIndex]]
-) -> OriginChoice:
-    """Open the trajectory's files."""
-
-    def open_files() -> Origin:
-        if job.follow:
-            return open_growing(job, load_indexes())
-        return open_origin(job.trajectories, job.topology, job.keywords, load_indexes())
-
-    candidates = [candidate for rank_candidates in by_rank for candidate in rank_candidates or ()]
-    return choose_origin(job.name, job.trajectories, job.keywords, candidates, open_files, by_name=False)
-
-
 def _choose_atoms(job: StageOptions, origin: Origin) -> Numbers | None:
     """Return the atoms to stage, None for all; check that the topology fits, because it is kept permanently."""
     if job.topology is None and job.atoms is None:
@@ -155,7 +140,7 @@ def _open_dataset(
     Attach the stamp to each node's store, unless another trajectory was just staged under the name.
     """
     origin, stamp = choice.origin, choice.stamp
-    assert origin is not None and stamp is not None
+    assert origin is not None
     generation: bytes = world.node.bcast(choose_generation(candidates, choice.generations))
     created: list[Dataset] = []
 

@@ -103,8 +103,7 @@ def _describe(
             with contextlib.suppress(UsageError):
                 topology_path = bundled_topology(origin)
         else:
-            assert opened.origin_stamp is not None
-            topology_path, date = next(reversed(opened.files.topologies), None), opened.origin_stamp.seen
+            topology_path, date = next(reversed(opened.files.topologies), None), opened.stamp.seen
             away = NO_ORIGIN + time.strftime("%Y-%m-%d %H:%M", time.localtime(date)) if date else "none: it was pushed"
         if topology is not None:
             load_topology(topology, origin, keywords)

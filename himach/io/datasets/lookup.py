@@ -67,9 +67,14 @@ def list_names(trajectories: Sequence[Path]) -> list[str]:
 
 
 def open_cache(choice: str) -> tuple[Store | ServedStore | None, str]:
-    """Open the store that the user chose, see `open_chosen`; another user's store through its server."""
-    if choice.startswith("tcp://"):
-        return _open_remote(choice)
+    """Open the store that the user chose, see `open_chosen`; another user's store through its server.
+
+    The second value names why there is none, or the servers that did not answer.
+    """
+    server = parse_choice(choice)
+    if server is not None:
+        remote = RemoteStore(server)
+        return remote, f"no answer from {remote.silent}: what they hold is not seen" if remote.silent else ""
     owner = find_other_owner(choice)
     if owner is not None and os.path.exists(owner[0] / "server" / "socket"):  # False without permission
         try:
@@ -79,14 +84,6 @@ def open_cache(choice: str) -> tuple[Store | ServedStore | None, str]:
         except StoreError as error:
             return None, f"no cache is used: {error}"
     return open_chosen(choice)
-
-
-def _open_remote(choice: str) -> tuple[RemoteStore, str]:
-    """Open the frames of a server and its peers; return a note that names silent servers too."""
-    server = parse_choice(choice)
-    assert server is not None
-    store = RemoteStore(server)
-    return store, f"no answer from {store.silent}: what they hold is not seen" if store.silent else ""
 
 
 def find(store: Store | ServedStore, names: Sequence[str]) -> list[Candidate]:
@@ -242,7 +239,7 @@ class OriginChoice:
     """A trajectory's files, or the dataset that replaces them."""
 
     origin: Origin | None  # opened files; None if unreachable
-    stamp: OriginStamp | None  # of the origin now or earlier; None if no store needs it
+    stamp: OriginStamp  # of the origin now or earlier
     note: OriginNote | None  # of the origin now; None if unreachable
     name: str
     generations: Sequence[bytes]
@@ -251,7 +248,7 @@ class OriginChoice:
     @property
     def is_pushed(self) -> bool:
         """Whether a simulation pushed the dataset."""
-        return self.origin is None and self.stamp is not None and self.stamp.is_pushed
+        return self.origin is None and self.stamp.is_pushed
 
 
 def choose_origin(
@@ -260,9 +257,7 @@ def choose_origin(
     keywords: Mapping[str, Any],
     candidates: Sequence[Candidate],
     open_files: Callable[[], Origin],
-    *,
     by_name: bool | None = None,
-    stamped: bool = True,
 ) -> OriginChoice:
     """Open the files of a trajectory, or choose the dataset in a store that replaces them."""
     if by_name or (by_name is None and not all(map(exists, trajectories))):
@@ -275,8 +270,6 @@ def choose_origin(
 
     def choose_files() -> OriginChoice:
         origin = open_files()
-        if not stamped:
-            return OriginChoice(origin, None, OriginNote.from_origin(origin), name, [])
         stamp, generations = match(origin, keywords, [item for item in candidates if item.name == name])
         return OriginChoice(origin, stamp, OriginNote.from_origin(origin, stamp), name, generations)
 

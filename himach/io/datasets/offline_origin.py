@@ -43,7 +43,6 @@ def offline_origin(
     """Return a stand-in for an absent origin, the frames to read, and its files (collective)."""
     comm, stamp = world.comm, choice.stamp
     select = request.select if isinstance(request, FramesRequest) else None
-    assert stamp is not None
     files: OriginFiles = comm.bcast(run_collectively(comm, partial(_files, comm, store, choice, holder)), root=holder)
     if comm.rank:
         files = replace(files, topologies={})  # the first rank parses for all, and files may be large

@@ -38,7 +38,7 @@ from himach.io.datasets.offline_origin import offline_origin
 from himach.io.datasets.origin_stamp import OriginNote, OriginStamp, OriginWatch
 from himach.io.datasets.request import DatasetRequest, FramesRequest
 from himach.io.datasets.source import Source
-from himach.io.datasets.universe_input import UniverseInput
+from himach.io.datasets.universe_input import MemoryFrames
 from himach.io.server.survey import ServedStore
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.quota import set_chosen_quota
@@ -64,9 +64,8 @@ T = TypeVar("T")
 WHOLE_FILE_RATIO = 4
 #: A store, if any, and its quota in bytes; 0 if it keeps nothing.
 OpenStore = tuple[Store | ServedStore | None, int]
-#: Opens the files of a dataset or finds a stand-in, given the candidates in each rank's store (None without a store)
-#: and a function that returns the known indexes.
-Choose = Callable[[Sequence[Sequence[Candidate] | None], Callable[[], dict[str, XdrIndex]]], OriginChoice]
+#: Opens the files of a dataset, given the known indexes.
+OpenFiles = Callable[[Mapping[str, XdrIndex]], Origin]
 
 
 @dataclass
@@ -75,6 +74,7 @@ class OpenDataset:
 
     origin: Origin  # the permanent files, or a store's knowledge of them (`origin.present` is false)
     frames: Selected  # selected frame numbers
+    stamp: OriginStamp  # of the origin, the last known one if it is away
     cached: CachedFrames | None = None  # this node's cached frames, where missed frames are kept
     quota: int = 0  # bytes that the store may hold; 0: nothing is kept
     watch: OriginWatch | None = None  # checks that the origin does not change
@@ -85,7 +85,6 @@ class OpenDataset:
     generation: bytes = b""
     note: OriginNote | None = None  # state of the origin when opened; None if it is away
     files: OriginFiles | None = None  # a store's files of an absent origin
-    origin_stamp: OriginStamp | None = None  # stamp of the origin, on the first rank; None if no cache needed one
     at: float = field(default_factory=time.time)  # `time.time()` at which frames became readable
 
     def __getstate__(self) -> dict[str, Any]:
@@ -101,12 +100,6 @@ class OpenDataset:
     def close(self) -> None:
         """Close the copies of remote files until the next read."""
         close_mirrors(self.origin.paths)
-
-    def stamp(self, keywords: Mapping[str, Any]) -> OriginStamp:
-        """Return the stamp of the origin, the last known one if it is away (on the first rank)."""
-        if self.origin_stamp is None:
-            self.origin_stamp = OriginStamp.from_origin(self.origin, keywords)
-        return self.origin_stamp
 
     def source(self) -> Source:
         """Return a source for one process: the store, else the origin, whose frames are then kept."""
@@ -155,9 +148,8 @@ class OpenFrames(OpenDataset):
 def open_frames(world: World, job: FramesRequest, store: OpenStore | None = None) -> OpenFrames:
     """Open the job's input: files and caches, or frames in the memory of a Universe (collective)."""
     universe = job.universe_input
-    if universe is not None and universe.frames is not None:
-        return _open_memory(world, job, universe)
-    dataset = open_dataset(world, job, store=store)
+    in_memory = None if universe is None else universe.frames
+    dataset = open_dataset(world, job, store=store) if in_memory is None else _open_memory(world, job, in_memory)
     origin, cached = dataset.origin, dataset.cached
 
     def read_first() -> tuple[Topology, RawFrame, float | None]:
@@ -191,25 +183,18 @@ def _topology(job: FramesRequest, dataset: OpenDataset) -> Topology:
     return load_attached(job.topology, origin, job.keywords, dataset.topologies(), node_dataset)
 
 
-def _open_memory(world: World, job: FramesRequest, universe: UniverseInput) -> OpenFrames:
+def _open_memory(world: World, job: FramesRequest, frames: MemoryFrames) -> OpenDataset:
     """Open a job whose frames are in the memory of a Universe; it has no cache (collective)."""
-    frames = universe.frames
-    assert frames is not None
-    facts = frames.facts()
-    origin = Origin([FilePart(frames, frames.n_frames)], {}, facts)
-
-    def read_first() -> tuple[Topology, RawFrame, float | None]:
-        return universe.topology(), deepcopy(next(origin.read([selected[0]]))), origin.dt(selected)
+    origin = Origin([FilePart(frames, frames.n_frames)], {}, frames.facts())
+    fingerprint = world.comm.bcast(origin.fingerprint)
 
     def compare() -> None:
-        if facts.fingerprint != first_facts.fingerprint:
+        if origin.fingerprint != fingerprint:
             raise UsageError("the trajectory in memory is another one here than on the first rank; give all the same")
 
-    selected = on_first_rank(world.comm, partial(_select, job, origin), share=True)
-    (topology, first, dt), shared = share_from_first(world, read_first)
-    first_facts = world.comm.bcast(facts)
     run_collectively(world.comm, compare)
-    return OpenFrames(origin, selected, topology=topology, shared=shared, first=first, dt=dt)
+    selected = on_first_rank(world.comm, partial(_select, job, origin), share=True)
+    return OpenDataset(origin, selected, OriginStamp.from_origin(origin, {}))
 
 
 def open_dataset(
@@ -226,34 +211,21 @@ def open_dataset(
     node_store, quota = store or open_store(comm, request.cache)
     note_elsewhere(request, node_store, quota)
     names = [name] if name else list_names(request.trajectories)
-    candidates = find_together(world, node_store, names)
-
-    def choose(
-        by_rank: Sequence[Sequence[Candidate] | None], load_indexes: Callable[[], dict[str, XdrIndex]]
-    ) -> OriginChoice:
-        stored = [candidate for rank_candidates in by_rank for candidate in rank_candidates or ()]
-        choice = choose_origin(
-            names[0],
-            request.trajectories,
-            request.keywords,
-            stored,
-            lambda: open_origin(request.trajectories, request.topology, request.keywords, load_indexes()),
-            by_name=by_name,
-            stamped=any(rank_candidates is not None for rank_candidates in by_rank),
-        )
-        return reopen_origin(choice, request.keywords, stored, load_indexes) if reads_files else choice
-
-    choice, holder = choose_together(world, node_store, candidates, request.trajectories, choose)
+    choice, holder, candidates = choose_together(
+        world, node_store, request, names, by_name=by_name, reads_files=reads_files
+    )
     origin, files = choice.origin, None
     watch = None if origin is None or choice.note is None else watch_origin(world, origin, choice.note)
-    cached = _open_cached(world, node_store, choice, candidates or [], quota, request.topology)
+    cached = _open_cached(world, node_store, choice, candidates, quota, request.topology)
     ready = time.time()
     if origin is not None:
         frames = on_first_rank(comm, partial(_select, request, origin), share=True)
     else:
         origin, frames, files = offline_origin(world, request, node_store, choice, holder, cached)
-    opened = OpenDataset(origin, frames, cached, quota, watch, choice.is_pushed, node_store, request.cache, at=ready)
-    opened.note, opened.files, opened.origin_stamp = choice.note, files, choice.stamp
+    opened = OpenDataset(
+        origin, frames, choice.stamp, cached, quota, watch, choice.is_pushed, node_store, request.cache, at=ready
+    )
+    opened.note, opened.files = choice.note, files
     if cached is not None:
         opened.name, opened.generation = cached.name, cached.generation
     return opened
@@ -276,16 +248,16 @@ def note_elsewhere(request: DatasetRequest, store: Store | ServedStore | None = 
     ask_again([*request.trajectories, *([] if request.topology is None else [request.topology])], reads_most)
 
 
-def find_together(world: World, store: Store | ServedStore | None, names: Sequence[str]) -> list[Candidate] | None:
-    """Return the candidates in this node's store; None without one or if not on its first rank (collective)."""
+def _find_together(world: World, store: Store | ServedStore | None, names: Sequence[str]) -> list[Candidate]:
+    """Return the candidates in this node's store on the node's first rank (collective)."""
 
-    def find_here() -> tuple[list[Candidate] | None, str]:
+    def find_here() -> tuple[list[Candidate], str]:
         if store is None or world.leaders is None:
-            return None, ""
+            return [], ""
         try:
             return find(store, names), ""
         except StoreError as error:  # another user's server has ended
-            return None, f"no frames are cached on node {world.name}: {error}"
+            return [], f"no frames are cached on node {world.name}: {error}"
 
     candidates, reason = run_collectively(world.comm, find_here)
     warn_once(world.comm, [reason] if reason else [])
@@ -295,25 +267,42 @@ def find_together(world: World, store: Store | ServedStore | None, names: Sequen
 def choose_together(
     world: World,
     store: Store | ServedStore | None,
-    stored: Sequence[Candidate] | None,
-    paths: Sequence[os.PathLike[str]],
-    choose: Choose,
-) -> tuple[OriginChoice, int]:
-    """Choose the origin on the first rank; return it, and the rank of the store that replaces it (collective)."""
-    by_rank = world.comm.gather(stored)
+    request: DatasetRequest,
+    names: Sequence[str],
+    open_files: OpenFiles | None = None,
+    *,
+    by_name: bool | None = None,
+    reads_files: bool = False,
+) -> tuple[OriginChoice, int, list[Candidate]]:
+    """Choose the origin on the first rank (collective).
+
+    Return the choice, the rank of the store that replaces an absent origin, and the candidates in this node's store.
+    """
+    candidates = _find_together(world, store, names)
+    by_rank = world.comm.gather(candidates)
+    open_files = open_files or partial(open_origin, request.trajectories, request.topology, request.keywords)
 
     @cache
     def stored_indexes() -> dict[str, XdrIndex]:
-        return {} if store is None else read_indexes(store, [(item.name, item.generation) for item in stored or ()])
+        return {} if store is None else read_indexes(store, [(item.name, item.generation) for item in candidates])
 
-    walked = walk_together(world, paths, stored_indexes)
+    walked = walk_together(world, request.trajectories, stored_indexes)
 
-    def choose_first() -> tuple[OriginChoice, int]:
-        choice = choose(by_rank, lambda: {**stored_indexes(), **walked})
-        holders = (rank for rank, group in enumerate(by_rank) for item in group or () if item is choice.candidate)
+    def load_indexes() -> dict[str, XdrIndex]:
+        return {**stored_indexes(), **walked}
+
+    def choose() -> tuple[OriginChoice, int]:
+        stored = [item for group in by_rank for item in group]
+        choice = choose_origin(
+            names[0], request.trajectories, request.keywords, stored, lambda: open_files(load_indexes()), by_name
+        )
+        if reads_files:
+            choice = reopen_origin(choice, request.keywords, stored, load_indexes)
+        holders = (rank for rank, group in enumerate(by_rank) for item in group if item is choice.candidate)
         return choice, next(holders, 0)
 
-    return share_from_first(world, choose_first)[0]
+    (choice, holder), _ = share_from_first(world, choose)
+    return choice, holder, candidates
 
 
 def walk_together(
@@ -372,7 +361,7 @@ def _open_cached(
     generation: bytes | None = None
     cached: CachedFrames | None = None
     reason = ""
-    if world.leaders is not None and store is not None and choice.stamp is not None:
+    if world.leaders is not None and store is not None:
         generation = choose_generation([item for item in candidates if item.name == choice.name], choice.generations)
         cached, reason = open_generation(store, choice.name, generation, quota > 0)
         node_dataset = own_dataset(cached)

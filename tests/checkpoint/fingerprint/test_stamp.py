@@ -18,13 +18,11 @@ from himach.runner.options import Job
 
 def identity(trajectory, topology, place, **options):
     """Return the identity of a run's map, as the run itself finds it."""
-    keywords = options.get("keywords", {})
     analysis = Emit()
     opened = open_frames(alone(), Job([trajectory], topology, cache=str(place), analyses=[analysis], **options))
     view = View(opened.copy_topology(), opened.origin, opened.frames, opened.first)
     analysis.__dict__.update(frames=opened.frames, dt=opened.origin.dt(opened.frames))
-    stamp = opened.stamp(keywords)
-    return map_fingerprint(analysis, view.universe, dataset=stamp, frames=opened.frames)
+    return map_fingerprint(analysis, view.universe, dataset=opened.stamp, frames=opened.frames)
 
 
 def run(trajectory, topology, place):
