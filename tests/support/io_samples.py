@@ -57,4 +57,4 @@ def make(path: Path, times: list[float], n_atoms: int = N_ATOMS, velocities: boo
 def offsets_of(path: str | os.PathLike[str], kind: str) -> list[int]:
     """Return the first byte of each frame of an XTC or TRR file, and the end of the last whole one."""
     index = read_index(os.fspath(path), kind)
-    return [*(index.place(number)[0] for number in range(index.n_frames)), index.end]
+    return [*(index.place(number)[0] for number in range(index.n_frames)), int(index.columns["offset"][-1])]

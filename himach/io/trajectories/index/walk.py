@@ -10,12 +10,12 @@ reported as cut; an invalid header with frames after it is an error that names f
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import re
 import struct
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -56,14 +56,8 @@ class LongFile(NamedTuple):
     changed: int
 
 
-class WalkResult(NamedTuple):
-    """Result of a walk: number of frames, offsets of the first and of the last, end offset, atoms per frame."""
-
-    n_frames: int
-    start: int
-    last: int
-    end: int
-    n_atoms: int
+#: Atoms per frame, and the frames of a walk: rows as in `XdrIndex.columns`.
+Walked = tuple[int, Columns]
 
 
 def _parser(kind: str) -> Parse:
@@ -80,11 +74,11 @@ def read_index(path: str, kind: str) -> XdrIndex:
             raise TrajectoryError(f"{path} is no {kind} file: it does not begin with a frame's header") from None
         except ShortError:
             pass
-        result, columns = _walk(file, kind, 0, 0, size, size)
-        _refuse_damage(path, kind, file, result)
-    if not result.n_frames:
+        index = XdrIndex(path, kind, *_walk(file, kind, 0, 0, size, size), size, changed)
+        _refuse_damage(index, file)
+    if not index.n_frames:
         raise NoFrameError(f"{path} holds no whole {kind} frame; it was cut off while its first frame was written")
-    return XdrIndex(path, kind, result.n_atoms, columns, result.end < size, size, changed)
+    return index
 
 
 def long_files(paths: Iterable[str | os.PathLike[str]], indexes: Mapping[str, XdrIndex]) -> Iterator[LongFile]:
@@ -102,7 +96,7 @@ def long_files(paths: Iterable[str | os.PathLike[str]], indexes: Mapping[str, Xd
                 yield LongFile(path, kind, status.size, status.changed)
 
 
-def walk_part(file: LongFile, part: int, n_parts: int) -> tuple[WalkResult, Columns] | None:
+def walk_part(file: LongFile, part: int, n_parts: int) -> Walked | None:
     """Walk over the frames that begin in part number `part` of `n_parts`; return None if it is none or unreadable."""
     path, kind, size, _ = file
     if part >= n_parts:
@@ -120,27 +114,23 @@ def walk_part(file: LongFile, part: int, n_parts: int) -> tuple[WalkResult, Colu
     return None
 
 
-def join_parts(file: LongFile, parts: Sequence[tuple[WalkResult, Columns] | None]) -> XdrIndex | None:
+def join_parts(file: LongFile, parts: Sequence[Walked | None]) -> XdrIndex | None:
     """Return the index of joined parts; None if they do not fit together, or one could not be read."""
     path, kind, size, changed = file
-    filled = [part for part in parts if part is not None and part[0].n_frames]
-    results = [result for result, _ in filled]
-    if (
-        None in parts
-        or not filled
-        or results[0].start != 0
-        or any(result.n_atoms != results[0].n_atoms for result in results)
-    ):
+    filled = [part for part in parts if part is not None and len(part[1]) > 1]
+    if any(part is None for part in parts) or len({n_atoms for n_atoms, _ in filled}) != 1:
         return None
-    if any(result.end != following.start for result, following in itertools.pairwise(results)):
-        return None
-    try:
-        with ByteFile(path) as content:
-            _refuse_damage(path, kind, content, results[-1])
-    except TrajectoryError:
+    bounds = [0, *(int(columns["offset"][end]) for _, columns in filled for end in (0, -1))]
+    if any(stop != start for stop, start in zip(bounds[::2], bounds[1::2], strict=False)):
         return None
     columns = np.concatenate([*(columns[:-1] for _, columns in filled), filled[-1][1][-1:]])
-    return XdrIndex(path, kind, results[0].n_atoms, columns, results[-1].end < size, size, changed)
+    index = XdrIndex(path, kind, filled[0][0], columns, size, changed)
+    try:
+        with ByteFile(path) as content:
+            _refuse_damage(index, content)
+    except TrajectoryError:
+        return None
+    return index
 
 
 def extend_index(index: XdrIndex) -> XdrIndex | None:
@@ -151,14 +141,13 @@ def extend_index(index: XdrIndex) -> XdrIndex | None:
             if size <= index.size or not _fits(index, file):
                 return None
             last = index.n_frames - 1
-            result, new_columns = _walk(file, index.kind, index.n_atoms, index.place(last)[0], size, size)
-            _refuse_damage(index.path, index.kind, file, result)
+            _, new_columns = _walk(file, index.kind, index.n_atoms, index.place(last)[0], size, size)
+            columns = np.concatenate([index.columns[:last], new_columns])
+            grown = replace(index, columns=columns, size=size, changed=changed)
+            _refuse_damage(grown, file)
     except (HimachError, ValueError):
         return None
-    if not result.n_frames:
-        return None
-    columns = np.concatenate([index.columns[:last], new_columns])
-    return XdrIndex(index.path, index.kind, index.n_atoms, columns, result.end < size, size, changed)
+    return grown if grown.n_frames > last else None
 
 
 def _fits(index: XdrIndex, file: ByteFile) -> bool:
@@ -177,21 +166,16 @@ def _fits(index: XdrIndex, file: ByteFile) -> bool:
     return True
 
 
-def _streams(file: ByteFile) -> bool:
-    """Return whether a remote file is fetched whole while it is walked over, in its order."""
-    return file.mirror is not None and file.mirror.reads_most
-
-
-def _walk(file: ByteFile, kind: str, n_atoms: int, start: int, until: int, size: int) -> tuple[WalkResult, Columns]:
+def _walk(file: ByteFile, kind: str, n_atoms: int, start: int, until: int, size: int) -> Walked:
     """Walk over the whole frames that begin from `start` on and before `until`."""
     parse = _parser(kind)
     offsets, times, fields = array("q"), array("d"), array("B")
     at = start
-    streams = _streams(file)
+    mirror = file.mirror if file.mirror is not None and file.mirror.reads_most else None
     while at < until:
         try:
-            if streams and file.mirror is not None:
-                file.mirror.stream(at, until)
+            if mirror is not None:  # a remote file that is fetched whole, in its order
+                mirror.stream(at, until)
             header = parse(file.pread(HEADER_BYTES, at))
         except (BadHeaderError, ShortError):
             break
@@ -205,20 +189,19 @@ def _walk(file: ByteFile, kind: str, n_atoms: int, start: int, until: int, size:
     columns = np.zeros(len(times) + 1, COLUMNS)
     columns["offset"][:-1], columns["offset"][-1] = offsets, at
     columns["time"][:-1], columns["fields"][:-1] = times, fields
-    return WalkResult(len(times), start, offsets[-1] if offsets else start, at, n_atoms), columns
+    return n_atoms, columns
 
 
-def _refuse_damage(path: str, kind: str, file: ByteFile, result: WalkResult) -> None:
+def _refuse_damage(index: XdrIndex, file: ByteFile) -> None:
     """Check that no frames follow the last whole one, or lie within it: a damaged size may cover other frames."""
-    mark_at = _find_mark(file, result.last + 4, result.end, marks(kind, result.n_atoms))
+    last, end = (int(offset) for offset in index.columns["offset"][[max(0, index.n_frames - 1), -1]])
+    mark_at = _find_mark(file, last + 4, end, marks(index.kind, index.n_atoms))
     if mark_at is None:
         return
-    number, start = result.n_frames, result.end
-    if mark_at <= result.end:
-        number, start = number - 1, result.last
+    number, start = (index.n_frames, end) if mark_at > end else (index.n_frames - 1, last)
     raise TrajectoryError(
-        f"{path}: frame {number} is damaged (at byte {start}), and frames follow it; "
-        f"copy the file again, or cut it to its first {number} frames with: head -c {start} {path}"
+        f"{index.path}: frame {number} is damaged (at byte {start}), and frames follow it; "
+        f"copy the file again, or cut it to its first {number} frames with: head -c {start} {index.path}"
     )
 
 

@@ -20,7 +20,8 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from himach.io.trajectories.index.timeline import Numbers, Times
+from himach.io.frame_source import Numbers
+from himach.io.trajectories.index.timeline import Times
 from himach.io.trajectories.urls.byte_file import read_status
 from himach.io.trajectories.xtc import crc32c
 
@@ -37,7 +38,6 @@ class XdrIndex:
     kind: str  # ``"XTC"`` or ``"TRR"``
     n_atoms: int  # per frame
     columns: Columns  # `COLUMNS` (n_frames + 1,): a row per frame, and one with the end of the last frame as its offset
-    cut: bool  # whether bytes of an incomplete frame follow the last whole one
     size: int
     changed: int
 
@@ -55,12 +55,12 @@ class XdrIndex:
     @property
     def facts(self) -> tuple[object, ...]:
         """All but the columns; equal for indexes of the same content of a file."""
-        return self.path, self.kind, self.n_atoms, self.n_frames, self.cut, self.size, self.changed
+        return self.path, self.kind, self.n_atoms, self.n_frames, self.size, self.changed
 
     @property
-    def end(self) -> int:
-        """Offset of the end of the last whole frame."""
-        return self.place(self.n_frames - 1)[1]
+    def cut(self) -> bool:
+        """Whether bytes of an incomplete frame follow the last whole one."""
+        return bool(self.columns["offset"][-1] < self.size)
 
     def place(self, number: int) -> tuple[int, int]:
         """Return the offsets of a frame's start and end."""
@@ -87,7 +87,7 @@ class XdrIndex:
         return sizes
 
 
-VERSION = 7
+VERSION = 8
 #: Files up to this size are read, not mapped: a mapping keeps a descriptor.
 SMALL_BYTES = 1 << 20
 
@@ -117,9 +117,9 @@ def load_indexes(content: Content | None) -> dict[str, XdrIndex]:
     columns, facts = unpacked
     indexes: dict[str, XdrIndex] = {}
     row = 0
-    for path, kind, n_atoms, n_frames, cut, size, changed in facts:
+    for path, kind, n_atoms, n_frames, size, changed in facts:
         rows = columns[row : row + n_frames + 1]
-        indexes[path] = XdrIndex(path, kind, n_atoms, rows, cut, size, changed)
+        indexes[path] = XdrIndex(path, kind, n_atoms, rows, size, changed)
         row += len(rows)
     return indexes
 
