@@ -71,42 +71,16 @@ class FileLayout(ABC):
         """Write a frame's bytes from `at` on."""
 
 
-def put_big_endian(vectors: Vectors, into: Bytes, at: int) -> None:
-    """Write vectors as big-endian floats."""
-    into[at : at + vectors.nbytes].view(">f4").reshape(vectors.shape)[:] = vectors
+def _put_big_endian(vectors: Sequence[Vectors], into: Bytes, at: int) -> None:
+    """Write vectors one after the other as big-endian floats."""
+    for values in vectors:
+        into[at : at + values.nbytes].view(">f4").reshape(values.shape)[:] = values
+        at += values.nbytes
 
 
-def vectors_or_nan(vectors: Vectors | None, n_atoms: int) -> Vectors:
+def _vectors_or_nan(vectors: Vectors | None, n_atoms: int) -> Vectors:
     """Return vectors, or NaN for a frame without them in a file that has them."""
     return np.full((n_atoms, 3), np.nan, dtype=np.float32) if vectors is None else vectors
-
-
-def box_or_none(box: Vectors | None) -> tuple[float, ...]:
-    """Return a box's lengths and angles, with lengths 0 for a frame without a box."""
-    return (0.0, 0.0, 0.0, 90.0, 90.0, 90.0) if box is None else tuple(box.tolist())
-
-
-def box_vectors(box: Vectors | None) -> tuple[float, ...]:
-    """Return the nine coordinates of a box's vectors from its lengths and angles (degrees); zeros without a box.
-
-    As MDAnalysis's `triclinic_vectors` does: the first vector along x, the second in the xy plane.
-    """
-    none = (0.0,) * 9
-    if box is None:
-        return none
-    a, b, c, alpha, beta, gamma = box.tolist()
-    if not (min(a, b, c, alpha, beta, gamma) > 0 and max(alpha, beta, gamma) < 180):
-        return none
-    if alpha == beta == gamma == 90:
-        return (a, 0.0, 0.0, 0.0, b, 0.0, 0.0, 0.0, c)
-    cosines = [0.0 if angle == 90 else math.cos(math.radians(angle)) for angle in (alpha, beta, gamma)]
-    sine = 1.0 if gamma == 90 else math.sin(math.radians(gamma))
-    cx = c * cosines[1]
-    cy = c * (cosines[0] - cosines[1] * cosines[2]) / sine
-    square = c * c - cx * cx - cy * cy
-    if not square > 0:
-        return none
-    return (a, 0.0, 0.0, b * cosines[2], b * sine, 0.0, cx, cy, math.sqrt(square))
 
 
 AKMA = 4.888821e-2  # ps: the unit of time
@@ -155,7 +129,7 @@ class Dcd(FileLayout):
     def put(self, frame: RawFrame, into: Bytes, at: int) -> None:
         """Write a frame's bytes from `at` on."""
         if self.content.has_box:
-            a, b, c, alpha, beta, gamma = box_or_none(frame.box)
+            a, b, c, alpha, beta, gamma = (0, 0, 0, 90, 90, 90) if frame.box is None else frame.box.tolist()
             _DCD_CELL.pack_into(into, at, 48, a, gamma, b, beta, alpha, c, 48)
         n_bytes = 4 * self.content.n_atoms
         place = at + self._vectors_at
@@ -194,20 +168,21 @@ class Trr(FileLayout):
 
     def put(self, frame: RawFrame, into: Bytes, at: int) -> None:
         """Write a frame's bytes from `at` on."""
+        from MDAnalysis.lib.mdamath import triclinic_vectors
+
         content = self.content
         memory = memoryview(into)
         memory[at : at + _TRR_STAMP_AT] = self._frame_start
-        box = [edge / _NM for edge in box_vectors(frame.box)]
+        with np.errstate(invalid="ignore"):  # of angles that make no box
+            box = triclinic_vectors(np.zeros(6) if frame.box is None else frame.box, dtype=np.float64) / _NM
         step = int((frame.data or {}).get("step", frame.number))
-        _TRR_STAMP.pack_into(into, at + _TRR_STAMP_AT, step, 0, frame.time, 0.0, *box)
-        place = at + _TRR_VECTORS_AT
-        put_big_endian(frame.positions / _NM, into, place)
+        _TRR_STAMP.pack_into(into, at + _TRR_STAMP_AT, step, 0, frame.time, 0.0, *box.ravel())
+        vectors = [frame.positions / _NM]
         if content.has_velocities:
-            place += 12 * content.n_atoms
-            put_big_endian(vectors_or_nan(frame.velocities, content.n_atoms) / _NM, into, place)
+            vectors.append(_vectors_or_nan(frame.velocities, content.n_atoms) / _NM)
         if content.has_forces:
-            place += 12 * content.n_atoms
-            put_big_endian(vectors_or_nan(frame.forces, content.n_atoms) * _NM, into, place)
+            vectors.append(_vectors_or_nan(frame.forces, content.n_atoms) * _NM)
+        _put_big_endian(vectors, into, at + _TRR_VECTORS_AT)
 
 
 _DIMENSION, _VARIABLE, _ATTRIBUTE = 10, 11, 12
@@ -307,14 +282,12 @@ class NetCdf(FileLayout):
         _TIME.pack_into(into, at, frame.time)
         if content.has_box:
             _CELL.pack_into(into, at + _TIME.size, *(_NO_BOX if frame.box is None else frame.box.tolist()))
-        place = at + self._vectors_at
-        put_big_endian(frame.positions, into, place)
+        vectors = [frame.positions]
         if content.has_velocities:
-            place += 12 * content.n_atoms
-            put_big_endian(vectors_or_nan(frame.velocities, content.n_atoms), into, place)
+            vectors.append(_vectors_or_nan(frame.velocities, content.n_atoms))
         if content.has_forces:
-            place += 12 * content.n_atoms
-            put_big_endian(vectors_or_nan(frame.forces, content.n_atoms) / _KCAL, into, place)
+            vectors.append(_vectors_or_nan(frame.forces, content.n_atoms) / _KCAL)
+        _put_big_endian(vectors, into, at + self._vectors_at)
 
 
 def _pad(content: bytes) -> bytes:

@@ -11,7 +11,7 @@ from scipy.io import netcdf_file
 
 from himach.conversion.options import ConvertOptions
 from himach.io.trajectories.formats import FORMATS
-from himach.io.trajectories.layouts import Content, Dcd, NetCdf, Trr, box_vectors
+from himach.io.trajectories.layouts import Content, Dcd, NetCdf, Trr
 
 from ...mount.mounts import sample_frames, whole
 
@@ -105,18 +105,6 @@ def test_a_box_and_velocities_may_go_away_and_come_back(tmp_path, format_):
             assert np.isnan(ts.dimensions[:3]).all()
         else:
             assert ts.dimensions is None
-
-
-def test_box_vectors_are_those_of_mdanalysis():
-    from MDAnalysis.lib.mdamath import triclinic_vectors
-
-    random = np.random.default_rng(1)
-    boxes = [[10, 20, 30, 90, 90, 90], [10, 20, 30, 60, 60, 90], [10, 20, 30, 90, 90, 60], [0, 0, 0, 90, 90, 90]]
-    boxes += [[10, 20, 30, 10, 170, 90], *np.hstack([random.uniform(1, 90, (50, 3)), random.uniform(50, 130, (50, 3))])]
-    for box in np.array(boxes, np.float32):
-        with np.errstate(invalid="ignore"):  # of angles that make no box
-            expected = triclinic_vectors(box, dtype=np.float64)
-        np.testing.assert_allclose(np.array(box_vectors(box)).reshape(3, 3), expected, rtol=1e-9, atol=1e-9)
 
 
 def test_pages_and_options_name_the_registered_formats():
