@@ -14,7 +14,6 @@ import json
 import os
 import pickle
 import sys
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,8 +37,6 @@ VERSION = 2  # of the attached format
 MAX_BYTES = 256 << 20  # of a topology file whose parse is attached
 MAX_ATTACHED = 4  # newest parses kept with a dataset
 MAX_CACHED, MAX_CACHED_ATOMS = 8, 500_000  # parses in a process's memory; about 200 bytes per atom
-AT_REST = 60.0  # seconds after a file's change, after which another change must show in its times
-_DIGESTS: dict[tuple[int, ...], bytes] = {}  # of topology files, by device, inode, size and times
 _CONNECTIONS = frozenset({"bonds", "angles", "dihedrals", "impropers"})
 
 
@@ -168,21 +165,9 @@ def _name(path: str, keywords: Mapping[str, Any]) -> str | None:
         how = json.dumps([versions, parser.__name__, keywords], sort_keys=True)
     except TypeError:  # objects, e.g. a guesser
         return None
-    content = _content(path)
-    return f"parsed-{hashlib.sha256(content + how.encode()).hexdigest()[:32]}"
-
-
-def _content(path: str) -> bytes:
-    """Return the SHA-256 of a file, cached while it is unchanged, as members of an ensemble share it."""
     with open(path, "rb") as file:
-        status = os.fstat(file.fileno())
-        state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        if (cached := _DIGESTS.get(state)) is not None:
-            return cached
-        digest = hashlib.file_digest(file, "sha256").digest()
-    if time.time() - status.st_ctime > AT_REST:
-        _DIGESTS[state] = digest
-    return digest
+        content = hashlib.file_digest(file, "sha256").digest()
+    return f"parsed-{hashlib.sha256(content + how.encode()).hexdigest()[:32]}"
 
 
 def bundled_topology(origin: Origin) -> str:

@@ -358,17 +358,3 @@ def test_a_wrong_topology_is_refused_also_if_it_is_attached(dataset):
     load_topology(data.GRO, open_origin([data.XTC], data.GRO), {}, dataset)
     with pytest.raises(himach.UsageError, match="has 47681 atoms"):
         load_topology(data.GRO, open_origin([data.DCD], data.PSF), {}, dataset)
-
-
-def test_a_topology_that_lies_as_it_was_is_read_once_and_one_that_changed_again(tmp_path, monkeypatch):
-    path = tmp_path / "top.psf"
-    path.write_bytes(b"one")
-    monkeypatch.setattr(loading, "_DIGESTS", {})
-    first = loading._content(str(path))
-    assert not loading._DIGESTS  # it has just been written, and may be once more within the same tick of its times
-    monkeypatch.setattr(loading, "AT_REST", -1.0)
-    assert loading._content(str(path)) == first == loading._content(str(path)) and len(loading._DIGESTS) == 1
-    kept = path.stat()
-    path.write_bytes(b"two")
-    os.utime(path, ns=(kept.st_atime_ns, kept.st_mtime_ns))
-    assert loading._content(str(path)) != first
