@@ -22,7 +22,7 @@ from typing import NamedTuple
 from himach.errors import UsageError
 from himach.io.trajectories.urls.transport import RemoteState
 
-MARKS = "blocks.here"  # bitmap of a copy's blocks that are there; its readers hold a shared lock on it
+MARKS = "blocks.here"  # a byte for each block of a copy, 1 if it is there; its readers hold a shared lock on it
 HEAD = struct.Struct("q4088s")  # header of MARKS: time of the copy's last change (0 while it is read), name
 SMALL_BYTES = 64 << 20  # larger copies are removed after their last reader
 PRUNE_SECONDS = 60.0  # between checks of all copies
@@ -82,7 +82,7 @@ def make_folder(name: str, state: RemoteState) -> Path:
 
     Each boot of the machine has its own, too: the disk may lack writes from before a restart.
     """
-    digest = hashlib.sha256("\0".join(["2", name, *map(str, state), _boot()]).encode()).hexdigest()
+    digest = hashlib.sha256("\0".join(["3", name, *map(str, state), _boot()]).encode()).hexdigest()
     room = sys.maxsize
     try:
         if _store is not None and state.size <= _store[1]:

@@ -1,4 +1,4 @@
-"""A node's copy of a remote file: `Mirror`, a sparse file and a bitmap of the blocks that are there.
+"""A node's copy of a remote file: `Mirror`, a sparse file and a byte for each of its blocks that is there.
 
 All processes of a node share it. To get bytes, a process locks their range, requests those still missing, writes them
 and marks their blocks. So each byte is requested once per node, and a killed process leaves its bytes to the next one.
@@ -29,8 +29,7 @@ from himach.io.trajectories.urls.copies import HEAD, MARKS, forget, head, make_f
 from himach.io.trajectories.urls.names import local_file_name
 from himach.io.trajectories.urls.transport import PassingError, Patience, RemoteError, RemoteState, Transport
 
-BLOCK = 64  # bytes per bit of the bitmap
-UNIT = 8 * BLOCK  # bytes per byte of the bitmap, and the unit of locks
+BLOCK = 512  # bytes that have one mark, and the unit of locks
 REQUEST_BYTES = 4 << 20
 WORKERS = 8  # readahead requests of a process at a time
 HOLE_DIVISOR = 16  # a gap is requested too if it is at least so many times smaller than the stretch before it
@@ -46,7 +45,7 @@ class Mirror:
     def __init__(self, transport: Transport, state: RemoteState) -> None:
         self.transport, self.state = transport, state
         self.path, self._data, self._marks = _open_copy(transport.name, state)
-        self._bits = np.frombuffer(mmap.mmap(self._marks, 0), np.uint8)[HEAD.size :]
+        self._present = np.frombuffer(mmap.mmap(self._marks, 0), np.uint8)[HEAD.size :]  # 1 for each block
         self._jobs: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
         self._workers: list[threading.Thread] = []
         self._ended = threading.Event()
@@ -105,7 +104,7 @@ class Mirror:
             if os.fstat(self._data).st_blocks * 512 > copies.SMALL_BYTES:
                 forget(os.path.dirname(self.path))
         fcntl.flock(self._marks, fcntl.LOCK_UN)
-        self._bits = np.empty(0, np.uint8)  # the memory map has a descriptor, too
+        self._present = np.empty(0, np.uint8)  # the memory map has a descriptor, too
         for descriptor in (self._data, self._marks):
             os.close(descriptor)
 
@@ -118,12 +117,11 @@ class Mirror:
 
     def _missing(self, start_byte: int, stop_byte: int) -> list[tuple[int, int]]:
         """Return the missing stretches of these bytes, as whole blocks."""
-        first, last = start_byte // BLOCK, -(-stop_byte // BLOCK)
-        bits = np.unpackbits(self._bits[first // 8 : -(-last // 8)], bitorder="little")
-        bits = bits[first % 8 : first % 8 + last - first]
-        if bits.all():
+        first = start_byte // BLOCK
+        present = self._present[first : -(-stop_byte // BLOCK)]
+        if present.all():
             return []
-        edges = np.flatnonzero(np.diff(np.concatenate([[1], bits, [1]]).astype(np.int8))) + first
+        edges = np.flatnonzero(np.diff(np.concatenate([[1], present, [1]]).astype(np.int8))) + first
         return [(int(start) * BLOCK, min(int(stop) * BLOCK, self.state.size)) for start, stop in edges.reshape(-1, 2)]
 
     def _bring(self, start: int, stop: int, wait: bool) -> None:
@@ -151,13 +149,8 @@ class Mirror:
 
     def _mark(self, start: int, stop: int) -> None:
         """Mark the blocks that are whole."""
-        first, last = -(-start // BLOCK), stop // BLOCK if stop < self.state.size else -(-stop // BLOCK)
-        if first >= last:
-            return
-        span = slice(first // 8, -(-last // 8))
-        bits = np.unpackbits(self._bits[span], bitorder="little")
-        bits[first % 8 : first % 8 + last - first] = 1
-        self._bits[span] = np.packbits(bits, bitorder="little")
+        stop = stop if stop < self.state.size else stop + BLOCK - 1  # the last block may be shorter
+        self._present[-(-start // BLOCK) : stop // BLOCK] = 1
 
     def _work(self) -> None:
         while not self._ended.is_set():
@@ -233,7 +226,7 @@ def _share(data: int, marks: int, name: str, size: int) -> bool:
             os.ftruncate(marks, 0)
             os.ftruncate(data, 0)
         os.ftruncate(data, size)
-        os.ftruncate(marks, HEAD.size + max(1, -(-size // UNIT)))
+        os.ftruncate(marks, HEAD.size + max(1, -(-size // BLOCK)))
         os.pwrite(marks, head(name), 0)
         fcntl.flock(marks, fcntl.LOCK_SH)
     elif status.st_size != size:
@@ -247,8 +240,8 @@ def _lock_range(data: int, start: int, stop: int, wait: bool) -> Iterator[None]:
     """Lock a range for this thread, on the node; without `wait`, raises BlockingIOError if it is locked."""
     descriptor = os.open(f"/proc/self/fd/{data}", os.O_RDWR | os.O_CLOEXEC)  # the lock belongs to the open file
     try:
-        lock_start = start // UNIT * UNIT
-        lock = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, lock_start, -(-stop // UNIT) * UNIT - lock_start, 0)
+        lock_start = start // BLOCK * BLOCK
+        lock = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, lock_start, -(-stop // BLOCK) * BLOCK - lock_start, 0)
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, lock)
         yield
     finally:
