@@ -23,18 +23,14 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
-import numpy as np
-
 from himach.errors import TrajectoryError, UsageError
 from himach.frame import RawFrame
 from himach.io.store.bodhi import crc32c
 from himach.io.trajectories.failures import retry
-from himach.io.trajectories.index.timeline import by_part
 from himach.io.trajectories.keywords import TOPOLOGY_KEYWORDS
 from himach.io.trajectories.origin import PUSHED, Origin
 from himach.io.trajectories.urls.byte_file import read_status
 from himach.io.trajectories.urls.names import absolute, is_url
-from himach.io.trajectories.urls.transport import RemoteError
 
 #: Version of the stamp and of how frames are read; frames kept under another version are not served.
 VERSION = 3
@@ -59,23 +55,13 @@ class FileState(NamedTuple):
     def from_path(cls, path: str, fresh: bool = False) -> FileState:
         """Return the state of a file; `fresh` opens it, which makes a network file system ask its server."""
         try:
-            if is_url(path):
-                return cls(path, *read_status(path))
-            if not fresh:
-                status = os.stat(path)
-            else:
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    status = os.fstat(descriptor)
-                finally:
-                    os.close(descriptor)
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
-            return cls(path, -1)
-        except RemoteError as error:
-            if error.errno in (errno.ENOENT, errno.EACCES):
+            if fresh and not is_url(path):
+                os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            return cls(path, *read_status(path))
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM):
                 return cls(path, -1)
             raise
-        return cls(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def content_files(origin: Origin) -> list[str]:
@@ -90,14 +76,6 @@ def lasting_files(origin: Origin) -> list[str]:
     """Return the `content_files` that are not rewritten when frames are added."""
     rewritten = {path for file, _ in origin.files() for path in file.rewritten}
     return [path for path in content_files(origin) if path not in rewritten]
-
-
-def frame_files(origin: Origin, numbers: Sequence[int]) -> set[str]:
-    """Return the files that have these frames of an origin."""
-    files = origin.files()
-    starts = np.cumsum([0] + [n_frames for _, n_frames in files])
-    parts = by_part(starts, np.asarray(numbers, dtype=np.int64))
-    return set().union(*(files[index][0].frame_files(local_numbers) for index, _, local_numbers in parts))
 
 
 @dataclass(frozen=True)
@@ -326,7 +304,7 @@ def open_unchanged(paths: Sequence[str | os.PathLike[str]], open_files: Callable
     for _ in range(OPENINGS):
         before = [FileState.from_path(path) for path in names]
         try:
-            result = _open_or_retry(open_files)
+            result = retry(open_files)
         except OSError as error:
             raise TrajectoryError(f"{error.filename or names[0]} cannot be read: {error.strerror or error}") from error
         changes = [(old, FileState.from_path(old.path)) for old in before]
@@ -336,13 +314,6 @@ def open_unchanged(paths: Sequence[str | os.PathLike[str]], open_files: Callable
     raise OriginChangedError(
         f"{changed[0]} changes while it is opened; run again when nothing writes to it any more, other than at its end"
     )
-
-
-def _open_or_retry(open_files: Callable[[], T]) -> T:
-    try:
-        return open_files()
-    except (OSError, TrajectoryError) as error:
-        return retry(open_files, error)
 
 
 class OriginWatch:
@@ -360,17 +331,15 @@ class OriginWatch:
     def check_at_start(self) -> None:
         """Compare the existing files before the first frame is read; reading reports missing files."""
         present = [path for path in self._paths if FileState.from_path(path).size >= 0]
-        difference = self._find_difference(present)
-        for pause in PAUSES:
-            if not difference:
-                return
+        for pause in (0.0, *PAUSES):
             time.sleep(pause)  # a network file system caches attributes for seconds, or a copy is in progress
             difference = self._find_difference(present)
-        if difference:
-            raise OriginChangedError(
-                f"{difference} on {self._rank_name}, unlike on rank 0: all ranks must see the same trajectory; mount "
-                "the same file system on all nodes, or copy the file to each of them again"
-            )
+            if not difference:
+                return
+        raise OriginChangedError(
+            f"{difference} on {self._rank_name}, unlike on rank 0: all ranks must see the same trajectory; mount "
+            "the same file system on all nodes, or copy the file to each of them again"
+        )
 
     def check(self) -> None:
         """Compare all files."""
@@ -384,7 +353,7 @@ class OriginWatch:
 
     def holds(self, numbers: Sequence[int]) -> bool:
         """Tell whether the files of these frames are unchanged."""
-        return not self._find_difference(frame_files(self._origin, numbers) & self._noted_files.keys())
+        return not self._find_difference(self._origin.frame_files(numbers) & self._noted_files.keys())
 
     def changed(self, number: int) -> bool:
         """Tell whether a frame's file changed since `check`, other than by growth; open files of directories only."""
@@ -397,12 +366,8 @@ class OriginWatch:
 
     def _find_difference(self, paths: Iterable[str]) -> str:
         """Return which file differs and how; empty if none does."""
-        compare = partial(self._compare, tuple(paths))
         try:
-            try:
-                return compare()
-            except OSError as error:
-                return retry(compare, error)
+            return retry(partial(self._compare, tuple(paths)))
         except OSError as error:
             return f"{error.filename or self._origin.paths[0]} cannot be read ({error.strerror or error})"
 

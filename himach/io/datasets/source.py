@@ -17,14 +17,12 @@ from himach.frame import DATA, FIELDS, RawFrame
 from himach.io.datasets.origin_stamp import OriginChangedError, OriginWatch
 from himach.io.datasets.subsets import KeptAtoms, open_kept_atoms
 from himach.io.datasets.writeback import CpuBudget, Writeback, WriteResult
-from himach.io.frame_source import WHOLE, FrameSource, ReadOptions
+from himach.io.frame_source import WHOLE, FrameSource, Numbers, ReadOptions
 from himach.io.server.client import Client, find
 from himach.io.store.bodhi import REASON_DAMAGED, REASON_UNREACHABLE, REASONS
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.store import Dataset, StoreError
 from himach.io.trajectories.origin import Origin
-
-Numbers = npt.NDArray[np.int64]
 
 CHECK_SECONDS = 1.0  # between checks of the origin's files
 NO_ATOMS = ReadOptions(np.empty(0, dtype=np.int64))

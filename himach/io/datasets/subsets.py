@@ -18,12 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.frame import DATA, FIELDS, NAMES, RawFrame
-from himach.io.frame_source import WHOLE, FrameSource, ReadOptions, atom_ranges
+from himach.io.frame_source import WHOLE, FrameSource, Numbers, ReadOptions, atom_ranges
 from himach.io.store.bodhi import REASON_DAMAGED, REASONS
 from himach.io.store.cached_frames import CachedFrames, base_name
 from himach.io.store.store import Dataset, StoreError
 
-Numbers = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]
 Words = npt.NDArray[np.uint64]
 

@@ -21,7 +21,6 @@ from himach.io.trajectories.layouts import AKMA
 from himach.io.trajectories.readahead import HOLE_BYTES, ask_for
 from himach.io.trajectories.reader_file import Places, ReaderFile
 from himach.io.trajectories.urls.byte_file import ByteFile
-from himach.io.trajectories.xdr_file import FrameFile
 
 #: Bytes of consecutive small frames read at once.
 BLOCK_BYTES = 1 << 20
@@ -140,9 +139,6 @@ class DcdFile(ReaderFile):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._forget()
-
-    def __del__(self) -> None:
-        FrameFile.release(self)
 
     def read(self, index: int, needed: int | None = None) -> RawFrame:
         """Return a whole frame; its arrays are valid until the next read."""

@@ -58,16 +58,16 @@ def is_transient(error: BaseException) -> bool:
     return passing
 
 
-def retry(call: Callable[[], T], error: Exception, reopen: Callable[[], object] = lambda: None) -> T:
-    """Retry a call that failed with `error` while the failure is transient; raise the last error."""
-    for pause in PAUSES:
-        if not is_transient(error):
-            break
-        time.sleep(pause)
+def retry(call: Callable[[], T], reopen: Callable[[], object] = lambda: None) -> T:
+    """Return the result of a call; repeat the call, after `reopen`, while it fails for transient reasons."""
+    pauses = iter(PAUSES)
+    while True:
         try:
-            reopen()
             return call()
-        except Exception as caught:
-            error = caught
-    error.__dict__["_himach_tried"] = True
-    raise error
+        except Exception as error:
+            pause = next(pauses, None)
+            if pause is None or not is_transient(error):
+                error.__dict__["_himach_tried"] = True
+                raise
+        time.sleep(pause)
+        reopen()

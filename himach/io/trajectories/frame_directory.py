@@ -22,7 +22,7 @@ from himach.files import whole_file
 from himach.frame import RawFrame
 from himach.io.trajectories.failures import reason
 from himach.io.trajectories.formats import FORMATS
-from himach.io.trajectories.index.timeline import Times, even_times
+from himach.io.trajectories.index.timeline import Times
 from himach.io.trajectories.index.walk import read_index
 from himach.io.trajectories.readahead import ask_for
 from himach.io.trajectories.reader_file import ReaderFile, construct
@@ -142,11 +142,7 @@ class FrameDirectory(FrameFile):
         for stamp in self.stamps:
             if not os.path.exists(stamp):
                 raise TrajectoryError(f"{stamp} is missing from the frame directory; copy it again or split again")
-        self.timed = keywords.get("dt") is None
-        offset = float(keywords.get("time_offset", 0.0))
-        self.times = self._open_times(offset)
-        if not self.timed:
-            self.times = even_times(self.n_frames, float(keywords["dt"]), 0.0, offset)
+        self._set_times(self._read_times(), keywords.get("dt"), keywords.get("time_offset", 0.0))
         self._open_number = -1
         self._open_file: XdrFile | ReaderFile | None = None
 
@@ -231,17 +227,17 @@ class FrameDirectory(FrameFile):
             )
         return file
 
-    def _open_times(self, offset: float) -> Times:
+    def _read_times(self) -> Times:
         path = os.path.join(self.path, TIMES)
         try:
             with open(path, "rb") as file:
-                times, rest = np.load(file), file.read(1)
+                times: Times = np.load(file)
+                rest = file.read(1)
         except Exception as error:  # numpy raises errors of many kinds for a damaged header
             raise TrajectoryError(f"{path} cannot be read: {reason(error)}") from error
         if times.dtype != np.float64 or times.shape != (self.n_frames,) or rest:
             raise TrajectoryError(f"{path} is no float64 array of {self.n_frames} times; split again")
-        shifted: Times = times + offset
-        return shifted
+        return times
 
 
 def _open(path: str, kind: str) -> XdrFile | ReaderFile:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.frame import RawFrame
-from himach.io.frame_source import WHOLE, FrameSource, ReadOptions
+from himach.io.frame_source import WHOLE, FrameSource, Numbers, ReadOptions
 from himach.io.trajectories.failures import reason, retry
 from himach.io.trajectories.files import open_file, stamp_files
 from himach.io.trajectories.h5md.zarr_directory import ZarrFiles, is_zarr
@@ -30,7 +30,6 @@ from himach.io.trajectories.index.timeline import (
     FrameTimes,
     InterpolatedTimes,
     Times,
-    by_part,
     even_times,
     first_backward,
     tolerance,
@@ -45,7 +44,6 @@ from himach.io.trajectories.urls.transport import RemoteError
 from himach.io.trajectories.xdr_file import FrameFile
 from himach.selection import Selected, numbers_at
 
-Numbers = npt.NDArray[np.int64]
 PUSHED = "pushed"  # kind of a dataset that has no origin
 _FINGERPRINT_BYTES = 1 << 16
 
@@ -77,7 +75,7 @@ class Origin(FrameSource):
         self.n_frames = int(self._starts[-1])
         self.n_atoms = parts[0].file.n_atoms
         self.topology = parts[0].file.topology
-        self._times = self._join_times()
+        self.known_times = self._join_times()  # ps; None if they are not known without reading frames
         facts = facts or self._read_facts()
         self.fingerprint = facts.fingerprint
         self.timestep = facts.timestep
@@ -92,12 +90,7 @@ class Origin(FrameSource):
         """Whether frames can be read from all its files."""
         return all(part.file.present for part in self._parts)
 
-    @property
-    def known_times(self) -> FrameTimes | None:
-        """Times of all frames, ps; None if they are not known without reading frames."""
-        return self._times
-
-    def holds(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def holds(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
         """Return which of the frames exist, bool (n,)."""
         return (numbers >= 0) & (numbers < self.n_frames)
 
@@ -122,22 +115,22 @@ class Origin(FrameSource):
     def times(self, numbers: Iterable[int]) -> Times:
         """Return the frames' times, float64 (n,), ps; reads the frames if their times are not known."""
         selected = np.asarray(numbers if isinstance(numbers, range | np.ndarray) else list(numbers), dtype=np.int64)
-        if self._times is not None:
-            return np.asarray(self._times[selected], dtype=np.float64)
+        if self.known_times is not None:
+            return np.asarray(self.known_times[selected], dtype=np.float64)
         return np.array([frame.time for frame in map(self._read, selected.tolist())], dtype=np.float64)
 
     def nbytes(self, numbers: Iterable[int]) -> int:
         """Return the bytes that reading these frames takes: exact for XTC and TRR, else by the mean."""
         selected = np.asarray(numbers if isinstance(numbers, range | np.ndarray) else list(numbers), dtype=np.int64)
-        return sum(self._parts[part].file.nbytes(local) for part, _, local in by_part(self._starts, selected))
+        return sum(file.nbytes(local) for file, local in self._by_file(selected))
 
     def dt(self, frames: Selected) -> float | None:
         """Return the time between selected frames, ps; None if it is uneven or there are fewer than two frames."""
         if len(frames) < 2:
             return None
         n_steps = len(frames) - 1
-        if self._times is not None:
-            times = self._times[numbers_at(frames, np.arange(n_steps + 1))]
+        if self.known_times is not None:
+            times = self.known_times[numbers_at(frames, np.arange(n_steps + 1))]
             between = np.diff(times)
         else:
             steps = sorted({0, n_steps // 2, n_steps - 1})
@@ -157,6 +150,17 @@ class Origin(FrameSource):
         """Return the files, each with the number of its leading frames in the dataset."""
         return [(part.file, part.n_frames) for part in self._parts]
 
+    def frame_files(self, numbers: Sequence[int]) -> set[str]:
+        """Return the paths of the files that have these frames."""
+        parts = self._by_file(np.asarray(numbers, dtype=np.int64))
+        return set().union(*(file.frame_files(local) for file, local in parts))
+
+    def _by_file(self, numbers: Numbers) -> Iterator[tuple[FrameFile, Numbers]]:
+        """Yield each file that has frames of `numbers`, and their numbers within it."""
+        indices = np.searchsorted(self._starts, numbers, side="right") - 1
+        for index in np.flatnonzero(np.bincount(indices)).tolist():  # unique() imports numpy.ma
+            yield self._parts[index].file, numbers[indices == index] - self._starts[index]
+
     def close(self) -> None:
         """Close the open file, until the next read."""
         if self._open_part is not None:
@@ -173,8 +177,8 @@ class Origin(FrameSource):
         return self._ahead
 
     def _expect(self, numbers: Sequence[int]) -> None:
-        for part, _, local in by_part(self._starts, np.asarray(numbers, dtype=np.int64)):
-            self._parts[part].file.expect(local.tolist())
+        for file, local in self._by_file(np.asarray(numbers, dtype=np.int64)):
+            file.expect(local.tolist())
 
     def _read(self, number: int, needed: int | None = None) -> RawFrame:
         index = int(np.searchsorted(self._starts, number, side="right")) - 1 if len(self._parts) > 1 else 0
@@ -184,21 +188,15 @@ class Origin(FrameSource):
             self._open_part = part
         local = number - int(self._starts[index])
         try:
-            frame = part.file.read(local, needed)
-        except Exception as error:
-            frame = self._read_again(part, number, local, needed, error)
-        frame.number = number
-        if self._times is not None:
-            frame.time = float(self._times[number])
-        return frame
-
-    def _read_again(self, part: FilePart, number: int, local: int, needed: int | None, error: Exception) -> RawFrame:
-        try:
-            return retry(partial(part.file.read, local, needed), error, part.file.release)
+            frame = retry(partial(part.file.read, local, needed), part.file.release)
         except HimachError:
             raise
-        except Exception as last:
-            raise TrajectoryError(self._damage(number, local, part.file.path, last)) from last
+        except Exception as error:
+            raise TrajectoryError(self._damage(number, local, part.file.path, error)) from error
+        frame.number = number
+        if self.known_times is not None:
+            frame.time = float(self.known_times[number])
+        return frame
 
     def _damage(self, number: int, local: int, path: str, error: BaseException) -> str:
         within = f" (frame {local} of the file)" if local != number else ""

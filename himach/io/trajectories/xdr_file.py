@@ -21,8 +21,9 @@ import numpy.typing as npt
 
 from himach.errors import TrajectoryError, UsageError
 from himach.frame import Coded, RawFrame, Vectors
+from himach.io.frame_source import Numbers
 from himach.io.trajectories import xtc
-from himach.io.trajectories.index.timeline import FrameTimes, Numbers, even_times
+from himach.io.trajectories.index.timeline import FrameTimes, Times, even_times
 from himach.io.trajectories.index.xdr_index import XdrIndex
 from himach.io.trajectories.readahead import ask_for
 from himach.io.trajectories.urls.byte_file import ByteFile, exists
@@ -83,6 +84,14 @@ class FrameFile(ABC):
         if file is not None:
             with contextlib.suppress(OSError):  # the file server may be away
                 file.close()
+
+    def _set_times(self, times: Times | None, dt: float | None, offset: float) -> None:
+        """Set the times of frames: even ones by the keyword dt, else those of the file; shifted by time_offset."""
+        self.timed = dt is None
+        if dt is not None:
+            self.times = even_times(self.n_frames, float(dt), 0.0, float(offset))
+        elif times is not None:
+            self.times = times + float(offset)
 
     def _fill(self, view: memoryview, place: int) -> int:
         """Read bytes of the file from `place` on; return how many there are before its end."""
@@ -153,11 +162,7 @@ class XdrFile(FrameFile):
         self.n_frames = index.n_frames
         self.n_atoms = index.n_atoms
         self.index = index
-        self.timed = keywords.get("dt") is None
-        offset = float(keywords.get("time_offset", 0.0))
-        self.times = index.times + offset
-        if not self.timed:
-            self.times = even_times(self.n_frames, float(keywords["dt"]), 0.0, offset)
+        self._set_times(index.times, keywords.get("dt"), keywords.get("time_offset", 0.0))
         self._factors = (10.0, 10.0, 0.1) if keywords.get("convert_units", True) else (1.0, 1.0, 1.0)
         self._coded = Coded(np.empty(0, np.uint8))  # its memory is the read buffer
         self._vectors: list[Vectors] = []
@@ -170,9 +175,6 @@ class XdrFile(FrameFile):
         # Buffers stay in this process.
         coded = Coded(np.empty(0, np.uint8))
         return {**self.__dict__, "_file": None, "_coded": coded, "_vectors": [], "_needed": None}
-
-    def __del__(self) -> None:
-        self.release()
 
     def read(self, index: int, needed: int | None = None) -> RawFrame:
         """Read a frame, of an XTC file only the first `needed` atoms; its arrays are valid until the next read.

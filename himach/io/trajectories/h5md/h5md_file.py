@@ -18,7 +18,6 @@ from himach.errors import HimachError, NoFrameError, TrajectoryError, UsageError
 from himach.frame import RawFrame, Vectors
 from himach.io.trajectories.failures import reason
 from himach.io.trajectories.h5md.layout import DatasetRows, Element, H5mdLayout, Rows, read_layout
-from himach.io.trajectories.index.timeline import Times, even_times
 from himach.io.trajectories.readahead import ask_for
 from himach.io.trajectories.urls.byte_file import FileObject, read_status
 from himach.io.trajectories.urls.names import is_url
@@ -65,8 +64,10 @@ class H5mdFile(FrameFile):
         with _no_collection(path):
             layout = self._layout = self._read_layout(group, convert_units)
         self.n_frames, self.n_atoms = layout.n_frames, layout.n_atoms
-        self.timed = dt is None
-        self.times = self._frame_times(dt, time_offset)
+        self._set_times(layout.times, dt, time_offset)
+        if self.times is None:
+            self.release()
+            raise TrajectoryError(f"{self.path} has no times of its positions; give their distance as the keyword dt")
         self._bytes_per_frame = self._size() / self.n_frames
 
     def __getstate__(self) -> dict[str, Any]:
@@ -134,14 +135,6 @@ class H5mdFile(FrameFile):
             self.release()
             raise NoFrameError(f"{self.path} has no frame")
         return layout
-
-    def _frame_times(self, dt: float | None, offset: float) -> Times:
-        if dt is not None:
-            return even_times(self.n_frames, float(dt), 0.0, float(offset))
-        if self._layout.times is None:
-            self.release()
-            raise TrajectoryError(f"{self.path} has no times of its positions; give their distance as the keyword dt")
-        return self._layout.times + float(offset)
 
     def _vectors(self, name: str, element: Element, index: int, needed: int | None) -> Vectors | None:
         row = element.row(index)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from himach.io.frame_source import Numbers
 from himach.io.trajectories.index.timeline import Times, even_times
 
 #: Bytes of consecutive small chunks read at once.
@@ -96,8 +97,6 @@ class DatasetRows(Rows):
                 if chunk.byte_offset is not None:  # it was written
                     yield chunk.byte_offset, chunk.byte_offset + chunk.size
 
-
-Numbers = npt.NDArray[np.int64]
 
 #: Arrays with a vector per atom, and MDAnalysis's kinds of their units.
 VECTORS = {"position": "length", "velocity": "velocity", "force": "force"}

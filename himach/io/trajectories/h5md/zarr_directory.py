@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.errors import TrajectoryError, UsageError
+from himach.io.frame_source import Numbers
 from himach.io.trajectories.h5md.h5md_file import H5mdFile
 from himach.io.trajectories.h5md.layout import Rows
 from himach.io.trajectories.readahead import ask_for
@@ -25,7 +26,6 @@ from himach.io.trajectories.urls.byte_file import close_mirrors, exists, local_p
 from himach.io.trajectories.urls.names import is_url
 from himach.io.trajectories.urls.transport import RemoteError
 
-Numbers = npt.NDArray[np.int64]
 _TICKS = ("/time", "/step")
 #: Remote files requested at a time.
 AT_ONCE = 8

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Times = npt.NDArray[np.float64]
-Numbers = npt.NDArray[np.int64]
 
 
 def tolerance(time: Any) -> Any:
@@ -51,11 +50,3 @@ class InterpolatedTimes:
 
 
 FrameTimes = Times | InterpolatedTimes
-
-
-def by_part(starts: Numbers, numbers: Numbers) -> Iterator[tuple[int, npt.NDArray[np.bool_], Numbers]]:
-    """Yield each part with frames of `numbers`, the mask of these frames, and their numbers within the part."""
-    part_indices = np.searchsorted(starts, numbers, side="right") - 1
-    for part in np.flatnonzero(np.bincount(part_indices)).tolist():  # unique() imports numpy.ma
-        mask = part_indices == part
-        yield part, mask, numbers[mask] - starts[part]

@@ -48,6 +48,8 @@ class Status(NamedTuple):
 class ByteFile:
     """A file read at given offsets; a context manager that closes it."""
 
+    descriptor = -1
+
     def __init__(self, path: str) -> None:
         self.mirror = open_mirror(path) if is_url(path) else None
         self.descriptor = os.open(path if self.mirror is None else self.mirror.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -77,6 +79,8 @@ class ByteFile:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+    __del__ = close
 
     def _read_mirror(self, n_bytes: int, place: int) -> bytes:
         self.need(place, place + n_bytes)

@@ -295,7 +295,7 @@ def test_the_time_between_selected_frames_is_that_of_all_or_none(n, dt, stride, 
         times[n // 2 :] += 5 * dt
     frames = range(n)[:: -stride if turned else stride]
     between = np.diff(times[list(frames)])
-    spacing = Origin.dt(SimpleNamespace(_times=times), frames)
+    spacing = Origin.dt(SimpleNamespace(known_times=times), frames)
     if len(frames) < 2 or (bent and np.ptp(between) > dt):
         assert spacing is None
     else:
