@@ -14,9 +14,6 @@
 
 static const char author_file[] = "x-author"; /* an attachment (himach/io/datasets/attachment.py) */
 
-/* Beside its frames a dataset has this file if its origin is known. */
-static const char origin_file[] = "x-origin.json";
-
 /* Read who it is into `author`; "" if nobody said so yet. */
 static int read_author(const bodhi_dataset *dataset, char author[MAX_NAME + 1]) {
     int fd = io_open(dataset->fd, author_file, O_RDONLY | O_NOFOLLOW);
@@ -84,9 +81,9 @@ int store_refuse_staged(const bodhi_store *store, const char *name) {
     int status = BODHI_OK;
     const char *directory;
     while (status == BODHI_OK && (directory = store_next_directory(entries, hash)) != NULL) {
-        char path[DIRECTORY_NAME + sizeof origin_file];
+        char path[DIRECTORY_NAME + sizeof ORIGIN_FILE];
         struct stat origin;
-        (void)snprintf(path, sizeof path, "%s/%s", directory, origin_file);
+        (void)snprintf(path, sizeof path, "%s/" ORIGIN_FILE, directory);
         if (io_status(store->fd, path, &origin)) {
             status = bodhi_fail(BODHI_ERROR_CONFLICT,
                                 "dataset %.*s is of a trajectory (%s/%s): push under another name, or 'himach cache "

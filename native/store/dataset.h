@@ -12,6 +12,9 @@
 #include "segments/segment.h"
 #include "segments/table.h"
 
+/* Beside its frames a dataset has this file if its origin is known (himach/io/datasets/attachment.py). */
+#define ORIGIN_FILE "x-origin.json"
+
 struct bodhi_store {
     int fd; /* of the directory */
     int flags;
@@ -136,6 +139,9 @@ int dataset_make_directory(const bodhi_dataset *dataset);
 
 /* Write the meta file, which may be there, and must be if there are frames. */
 int dataset_write_meta(const bodhi_dataset *dataset, bool replace);
+
+/* Whether directories of datasets are called so. */
+bool is_dataset(const char *name);
 
 /* The next directory of a dataset whose name has this hash, in the store's list; NULL: there is none. */
 const char *store_next_directory(DIR *entries, uint64_t name);

@@ -138,8 +138,7 @@ int bodhi_dataset_open(bodhi_store *store, const char *name, const void *generat
 }
 
 int bodhi_dataset_open_directory(bodhi_store *store, const char *directory, bodhi_dataset **dataset) {
-    if (store == NULL || directory == NULL || dataset == NULL || strlen(directory) != DIRECTORY_NAME - 1 ||
-        strspn(directory, "0123456789abcdef-") != DIRECTORY_NAME - 1) {
+    if (store == NULL || directory == NULL || dataset == NULL || !is_dataset(directory)) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "directory must be two hexadecimal numbers of 16 digits with a dash");
     }
     bodhi_dataset *opened = new_dataset(store);

@@ -14,9 +14,7 @@
 #define LARGEST_RESERVE (INT64_C(1) << 30)
 enum { RESERVED_SHARE = 20 }; /* a twentieth of the file system stays free, or LARGEST_RESERVE */
 
-/* Beside its frames a dataset has this file if its origin is known (himach/io/datasets/attachment.py). */
-static const char origin_file[] = "x-origin.json";
-/* Some atoms of the frames of such a one have this (himach/io/datasets/subsets.py). */
+/* Beside some atoms of the frames of a dataset whose origin is known lies this (himach/io/datasets/subsets.py). */
 static const char atoms_file[] = "x-atoms";
 
 /* --- Looking ----------------------------------------------------------------------------------------------------- */
@@ -70,7 +68,7 @@ static bool list_dataset(listing *list, int store, const char *name) {
             enough = list_file(list, &s, status.st_size);
         } else if (strcmp(entry->d_name, "meta") == 0) {
             last_used = (int64_t)status.st_mtim.tv_sec * 1000000000 + status.st_mtim.tv_nsec;
-        } else if (strcmp(entry->d_name, origin_file) == 0 || strcmp(entry->d_name, atoms_file) == 0) {
+        } else if (strcmp(entry->d_name, ORIGIN_FILE) == 0 || strcmp(entry->d_name, atoms_file) == 0) {
             pushed = false;
         }
     }
@@ -112,11 +110,6 @@ static void arrange(listing *list) {
         }
     }
     list->n = n;
-}
-
-static bool is_dataset(const char *name) {
-    return strlen(name) == DIRECTORY_NAME - 1 && strspn(name, "0123456789abcdef") == 16 && name[16] == '-' &&
-           strspn(name + 17, "0123456789abcdef") == 16;
 }
 
 static bool list_store(listing *list, int store, DIR *directory) {

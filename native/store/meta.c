@@ -8,12 +8,16 @@
 #include "base/status.h"
 #include "store/dataset.h"
 
+bool is_dataset(const char *name) {
+    return strlen(name) == DIRECTORY_NAME - 1 && strspn(name, "0123456789abcdef") == 16 && name[16] == '-' &&
+           strspn(name + 17, "0123456789abcdef") == 16;
+}
+
 const char *store_next_directory(DIR *entries, uint64_t name) {
     const struct dirent *entry;
     do {
         entry = readdir(entries); // NOLINT(concurrency-mt-unsafe): the caller's own
-    } while (entry != NULL &&
-             (strlen(entry->d_name) != DIRECTORY_NAME - 1 || strtoull(entry->d_name, NULL, 16) != name));
+    } while (entry != NULL && (!is_dataset(entry->d_name) || strtoull(entry->d_name, NULL, 16) != name));
     return entry == NULL ? NULL : entry->d_name;
 }
 

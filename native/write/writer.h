@@ -11,7 +11,7 @@
 
 /* --- quota.c: room for what a writer appends, within the store's quota and the disk's reserve --------------------- */
 
-/* It is granted in steps; grants that are not used up yet stand in the store's file `quota`, so that all writers of a
+/* It is granted in steps; grants that are not used up yet stand in the store's file `room`, so that all writers of a
  * store together keep to its quota. */
 typedef struct {
     int fd;                /* of the file; -1: nothing was asked for yet */
