@@ -21,10 +21,12 @@ from himach.cli import shared
 from himach.cli.command_group import Command, write_sections
 from himach.cli.defaults import user_defaults
 from himach.cli.shared import echo
+from himach.errors import printable_lines
 from himach.examples import BUILTINS
 from himach.io.datasets.request import TransformOptions
 from himach.output.figures.drawer import drawing
 from himach.ranks.process_exit import promised_rank, under_launcher
+from himach.ranks.quiet import say
 from himach.runner.options import LiveOptions, RunOptions
 
 if TYPE_CHECKING:
@@ -155,7 +157,7 @@ SECTIONS = {
     "Ranks and memory": ("ranks", "oversubscribe", "memory"),
     "Cache": ("cache", "server", "key"),
     "Keeping and resuming": ("pairs", "reuse", "max_time", "rerun"),
-    "Output": ("out", "force", "table", "units", "figure", "features", "quiet", "dry_run"),
+    "Output": ("out", "force", "table", "units", "figure", "features", "quiet", "verbose", "log", "dry_run"),
     "Statistics": ("confidence", "equilibration"),
 }
 #: Options of 'himach follow' and older names, with texts on what replaces them.
@@ -191,6 +193,8 @@ def analysis_options(trajectory: str, without: tuple[str, ...] = ()) -> Callable
         shared.dataclass_options(TransformOptions),
         shared.dataclass_options(RunOptions, without),
         shared.quiet_option,
+        shared.verbose_option,
+        shared.log_option,
     )  # fmt: skip
 
     def add(command: Any) -> Any:
@@ -313,7 +317,7 @@ def _check_places(values: Mapping[str, Any], is_rerun: bool, ctx: click.Context)
 
 def _show(summary: str | None) -> None:
     if summary is not None:
-        echo(summary, err=True)
+        say(printable_lines(summary), sys.stderr)
 
 
 @click.command(cls=Command)

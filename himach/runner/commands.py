@@ -15,7 +15,7 @@ from himach.output.figures.drawer import Drawer
 from himach.ranks.collective import on_first_rank, run_collectively
 from himach.ranks.communicator import World
 from himach.ranks.launch.preload import preload
-from himach.ranks.quiet import quiet_ranks
+from himach.ranks.quiet import quiet_ranks, say
 from himach.ranks.ranks import Ranks
 from himach.runner.options import Job, LiveOptions, RunOptions, parse_keywords
 from himach.staging.options import StageOptions
@@ -169,7 +169,7 @@ def follow(command: RunCommand, live: LiveOptions, ranks: int) -> str | None:
         work = replace(command, update=update, started=time.time()).run
         summary, record = work(world) if pool is None else on_ranks(work, pool, command.keeps)
         if summary is not None and not update.last:
-            print(summary.lstrip("\n"), file=sys.stderr)
+            say(summary.lstrip("\n"), sys.stderr)
         return summary, record
 
     options = {name: value for name, value in command.job_fields().items() if name != "command"}

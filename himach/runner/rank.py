@@ -26,6 +26,7 @@ from himach.ranks.collective import Meeting, largest, on_first_rank, ranks_apart
 from himach.ranks.communicator import World
 from himach.ranks.launch.stop_requests import StopRequests
 from himach.ranks.progress import Progress
+from himach.ranks.quiet import log_detail
 from himach.rows.tables import gather_tables, lead
 from himach.runner.kept_pairs import keeping_warnings, kept_pairs, make_writer, mapping_deadline
 from himach.runner.methods_text import with_intervals
@@ -46,6 +47,7 @@ def perform(world: World, job: Job, started: float, common: EnsembleContext | No
     with outcome_place(world, job) as place:
         run = RankRun.open(world, job, common, place=place, started=started)
         with closing_collectively(world.comm, run.opened), one_thread() if common is None else nullcontext():
+            log_detail(world.comm.rank, f"opened {len(run.opened.frames)} frames in {time.time() - run.opening:.2f} s")
             return _analyse(run)
 
 
@@ -61,6 +63,8 @@ def _analyse(run: RankRun) -> RankOutcome:
         ready = time.time()
         share = run.assign()
         seconds = {"startup": ready - run.started, "zazen": time.time() - ready}
+        counts = ", ".join(f"{number} {kind}" for kind, number in share.counts.items())
+        log_detail(comm.rank, f"assigned frames: {counts}; {seconds['startup']:.2f} s after the start")
         with (
             closing_collectively(comm, share),
             nullcontext() if run.paths is None else closing_collectively(comm, run.paths),
@@ -68,6 +72,7 @@ def _analyse(run: RankRun) -> RankOutcome:
         ):
             passed, source = _map_and_reduce(run)
         read = _read_counts(source) + jumps
+        log_detail(comm.rank, f"mapped and reduced, {time.time() - run.started:.2f} s after the start")
         _warn_of_nothing(run, passed)
         with ranks_apart(comm):
             return _conclude(run, passed, read, request, seconds)

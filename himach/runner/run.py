@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import sys
@@ -36,7 +37,7 @@ from himach.ranks.launch.preload import interrupts_wait
 from himach.ranks.launch.stop_requests import sigusr1_ignored
 from himach.ranks.process_exit import guard_os_exit, is_interruption, promised_rank, promised_ranks, under_launcher
 from himach.ranks.progress import is_watched
-from himach.ranks.quiet import quiet_ranks
+from himach.ranks.quiet import quiet_ranks, say
 from himach.ranks.ranks import Ranks, check_machine
 from himach.ranks.shared_arrays import by_value
 from himach.runner.options import Job, LiveOptions, Output, RunOptions, this_command
@@ -291,7 +292,7 @@ def report(error: BaseException) -> None:
         import traceback
 
         traceback.print_exception(error)
-    print(printable_lines(f"himach: error: {as_himach(error)}"), file=sys.stderr, flush=True)
+    say(printable_lines(f"himach: error: {as_himach(error)}"), sys.stderr, logging.ERROR)
 
 
 def run_on_spawned_ranks(job: Job, started: float, ranks: int | Ranks) -> Result:
