@@ -1,17 +1,16 @@
 """What others do beside a run that keeps its pairs: to its directory, its disk, its trajectory, its script."""
 
 import json
+import resource
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from support.cache_data import make
-from support.commands import himach, same_files, wait_until
+from support.commands import himach, same_files, start_himach, wait_until
 from support.needs import small_disk
-from support.ranks import clean_environment
 
 from himach.checkpoint.directory import PairsDirectory
 
@@ -49,19 +48,9 @@ class Ground:
         data = ["--trajectory", self.trajectory, "--topology", self.folder / "top.gro", "--cache", "off"]
         return ["run", *analyses, *data, "--quiet", "--out", self.folder / out]
 
-    def start(
-        self, out: str, *words: object, slow: float = 0.0, every: float = 0.05, ulimit: str = ""
-    ) -> subprocess.Popen[str]:
-        command = [sys.executable, "-P", "-m", "himach", *self.words(out)]
-        limited = ["sh", "-c", f'ulimit {ulimit}; exec "$@"', "sh"] if ulimit else []
-        return subprocess.Popen(
-            [*limited, *map(str, command), *map(str, words)],
-            env=clean_environment(SLOW=str(slow / self.n_frames / len(ANALYSES)), HIMACH_KEEP_EVERY=str(every)),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def start(self, out: str, *words: object, slow: float = 0.0, every: float = 0.05) -> subprocess.Popen[str]:
+        pause = slow / self.n_frames / len(ANALYSES)
+        return start_himach(*self.words(out), *words, SLOW=str(pause), HIMACH_KEEP_EVERY=str(every))
 
     def right(self, out: str, *words: object) -> Path:
         himach(*self.words(out), *words, HIMACH_KEEP_EVERY="0.05", code=0)
@@ -225,6 +214,8 @@ def test_more_parts_than_files_can_be_open(ground, memory):
     ground.ended(ground.start("first", "--pairs", place, slow=1.0, every=0.0))
     assert len(parts(place)) > 100
     assert sum(path.stat().st_size for path in parts(place)) > (1 << 20) // 4
-    message = ground.ended(ground.start("out", "--pairs", place, "--memory", memory, ulimit="-n 64"))
+    run = ground.start("out", "--pairs", place, "--memory", memory)
+    resource.prlimit(run.pid, resource.RLIMIT_NOFILE, (64, 64))
+    message = ground.ended(run)
     assert message == f"himach: 60 of 60 frames were mapped before (pairs in {place})\n"
     assert ground.same("out")["frames"] == N_FRAMES
