@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -68,7 +69,7 @@ class RunCommand:
             from himach.runner.run import run_here
             from himach.runner.scripts import script_digests
 
-            job = replace(run_collectively(world.comm, partial(self._build, self._factory(world))), drawer=self.drawer)
+            job = self._make_job(world)
             scripts = script_digests(job.analyses)
             first_digests = world.comm.bcast(list(scripts.values()))
             run_collectively(world.comm, partial(_check_same_scripts, first_digests, scripts))
@@ -89,32 +90,26 @@ class RunCommand:
             # Entries of members may load whole outcomes, whose classes a process that starts ranks may not know.
             return message, {name: value for name, value in result.record.items() if name != "ensemble"}
 
-    def _build(self, make: Callable[[], Job]) -> Job:
-        """Make the job; if pairs may be kept, record which files are opened while modules are loaded."""
-        if not self.keeps and self.rerun is None and self.update is None:
-            return make()
+    def _make_job(self, world: World) -> Job:
+        """Make the job on every rank; if pairs may be kept, record which files are opened while modules are loaded."""
         from himach.checkpoint.sources import OpenedFiles
-
-        files = OpenedFiles()
-        with files.recording():
-            job = make()
-        return replace(job, loaded=files.digests)
-
-    def _factory(self, world: World) -> Callable[[], Job]:
-        """Return a function that makes the job on every rank, after rank 0 has read the record to repeat."""
-        if self.rerun is None:
-            return self._job
         from himach.runner.rerun import read_record, recorded_job
-
-        record = on_first_rank(world.comm, partial(read_record, self.rerun), share=True)
-        return lambda: recorded_job(record, self.parameters, self.job_fields())
-
-    def _job(self) -> Job:
         from himach.runner.scripts import find_analyses
 
-        changes = {} if self.update is None else self.update.changes(self.quiet)
-        analyses = find_analyses(self.analyses, self.parameters)
-        return Job(**{"trajectories": (), **self.job_fields(), **changes}, analyses=analyses, several=len(analyses) > 1)
+        record, files = None, OpenedFiles()
+        if self.rerun is not None:
+            record = on_first_rank(world.comm, partial(read_record, self.rerun), share=True)
+
+        def make() -> Job:
+            with files.recording() if self.keeps or self.rerun or self.update else nullcontext():
+                if record is not None:
+                    return recorded_job(record, self.parameters, self.job_fields())
+                changes = {} if self.update is None else self.update.changes(self.quiet)
+                values = {"trajectories": (), **self.job_fields(), **changes}
+                analyses = find_analyses(self.analyses, self.parameters)
+                return Job(**values, analyses=analyses, several=len(analyses) > 1)
+
+        return replace(run_collectively(world.comm, make), loaded=files.digests, drawer=self.drawer)
 
 
 def _raise_losses(result: Result) -> None:
@@ -145,19 +140,14 @@ class StageCommand:
         """Stage as one of the ranks; return a message on rank 0 unless quiet."""
         with quiet_ranks(world.comm.rank, command=True):
             preload()
+            from himach.staging.assembly.assemble import assemble_here
             from himach.staging.stage import stage
 
-            options = run_collectively(world.comm, self._options)
-            if self.assemble:
-                from himach.staging.assembly.assemble import assemble_here
-
-                message = assemble_here(world, options)
-            else:
-                message = str(stage(world, options))
+            options = run_collectively(
+                world.comm, lambda: StageOptions(**self.options, keywords=parse_keywords(self.keywords))
+            )
+            message = assemble_here(world, options) if self.assemble else str(stage(world, options))
             return None if options.quiet or world.comm.rank else message
-
-    def _options(self) -> StageOptions:
-        return StageOptions(**self.options, keywords=parse_keywords(self.keywords))
 
 
 def follow(command: RunCommand, live: LiveOptions, ranks: int) -> str | None:

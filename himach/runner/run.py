@@ -8,9 +8,9 @@ import pickle
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
@@ -53,6 +53,8 @@ PathLike = str | os.PathLike[str]
 Analyses: TypeAlias = "Analysis | type[Analysis] | str | Sequence[Analysis | type[Analysis] | str]"
 
 T = TypeVar("T")
+#: Pickled outcomes, the record, and the states of the last stages.
+PackedOutcome: TypeAlias = tuple[bytes, Record, list[dict[str, bytes]]]
 
 TABLES = {"table": "tables", "figure": "figures", "units": "units", "features": "features", "force": "force"}
 LIVE = ("on_update", *(field.name for field in fields(LiveOptions)))
@@ -197,9 +199,14 @@ def requested_job(arguments: Mapping[str, Any]) -> Job:
 
 
 def _job(arguments: Mapping[str, Any]) -> Job:
-    analyses = [_instance(item, arguments) for item in _as_list(arguments["analysis"])]
-    for analysis in analyses:
-        _forget_groups(analysis)
+    from himach.runner.scripts import declared_stages
+
+    analysis = arguments["analysis"]
+    several = isinstance(analysis, Sequence) and not isinstance(analysis, str)
+    analyses = [_instance(item, several, arguments) for item in (analysis if several else [analysis])]
+    for stage in (stage for first in analyses for stage in declared_stages(first)):
+        if isinstance(stage, Analysis):  # groups of atoms of an earlier run are its Universe's, not what the user set
+            stage.drop_atom_groups()
     names = [field.name for field in fields(RunOptions) if field.metadata]
     options = {name: arguments[name] for name in ("transform", *names) if name in arguments}
     progress = arguments["progress"]
@@ -208,7 +215,7 @@ def _job(arguments: Mapping[str, Any]) -> Job:
         cache=os.fspath(arguments["cache"]),
         quiet=not (is_watched() if progress is None else progress),
         analyses=analyses,
-        several=_is_several(arguments["analysis"]),
+        several=several,
         command=this_command(),
     )
     check_ranks(arguments["ranks"])
@@ -243,9 +250,13 @@ def run_here(world: World, job: Job, started: float) -> Result:
     """Run `job` as one of the ranks of `world`."""
     with interrupts_wait():
         import MDAnalysis  # noqa: F401
+
+    return _result(job, perform(world, job, started))
+
+
+def _result(job: Job, done: RankOutcome) -> Result:
     from himach.result import Result
 
-    done = perform(world, job, started)
     return Result(done.last_stages, done.outcomes, done.record, job.several, job.labels, job.out, done.members)
 
 
@@ -298,54 +309,10 @@ def report(error: BaseException) -> None:
 def run_on_spawned_ranks(job: Job, started: float, ranks: int | Ranks) -> Result:
     """Run `job` on ranks of this machine, or `Ranks`."""
     with by_value(isinstance(ranks, Ranks) and ranks.elsewhere):
-        work = PickledJob.from_job(job, started)
+        work = pickle_job(job, started)
     packed = on_ranks(work, ranks, job.keeps)
     assert packed is not None
-    return unpack_result(packed, job)
-
-
-@dataclass(frozen=True)
-class PickledJob:
-    """A job as work for ranks; the work returns what `unpack_result` turns into a result."""
-
-    data: bytes  # the job and the start time of its run
-
-    @classmethod
-    def from_job(cls, job: Job, started: float) -> PickledJob:
-        """Pickle `job` with the code that its analyses need in another process."""
-        from himach.ranks.launch.code_pickle import dumps
-
-        try:
-            with sent_by_value(job.analyses):
-                return cls(dumps((job, started)))
-        except Exception as error:
-            raise AnalysisError(f"an analysis cannot be sent to other ranks: {_error_text(error)}") from error
-
-    def __call__(self, world: World) -> tuple[bytes, Record, list[dict[str, bytes]]] | None:
-        """Run the job; return its outcomes, its record and the states of its last stages on rank 0."""
-        import cloudpickle
-
-        with quiet_ranks(world.comm.rank):
-            try:
-                job, started = pickle.loads(self.data)
-            except Exception as error:
-                raise AnalysisError(f"an analysis cannot be rebuilt on other ranks: {_error_text(error)}") from error
-            rank_outcome = perform(world, job, started)
-            if world.comm.rank != 0:
-                return None
-            try:
-                outcomes = cloudpickle.dumps((rank_outcome.outcomes, rank_outcome.members))
-            except Exception as error:
-                raise AnalysisError(
-                    f"the outcome of finish() cannot be sent back from the ranks: {_error_text(error)}"
-                ) from error
-            return outcomes, rank_outcome.record, [state_without_universe(stage) for stage in rank_outcome.last_stages]
-
-
-def unpack_result(packed: tuple[bytes, Record, list[dict[str, bytes]]], job: Job) -> Result:
-    """Return the result; its analyses get their final state on rank 0, so that plot() finds what setup() kept."""
-    from himach.result import Result
-    from himach.runner.rank_run import stages
+    from himach.runner.rank_run import RankOutcome, stages  # they import numpy
 
     packed_outcomes, record, states = packed
     outcomes, members = pickle.loads(packed_outcomes)
@@ -354,9 +321,41 @@ def unpack_result(packed: tuple[bytes, Record, list[dict[str, bytes]]], job: Job
         from himach.runner.ensemble.plot import EnsemblePlot
 
         last_stages = [EnsemblePlot() for _ in last_stages]
+    # They get their final state on rank 0, so that plot() finds what setup() kept.
     for stage, state in zip(last_stages, states, strict=True):
         stage.__dict__.update({name: pickle.loads(value) for name, value in state.items()})
-    return Result(last_stages, outcomes, record, job.several, job.labels, job.out, members)
+    return _result(job, RankOutcome(outcomes, record, last_stages, members))
+
+
+def pickle_job(job: Job, started: float) -> Callable[[World], PackedOutcome | None]:
+    """Return a job as work for ranks, pickled with the code that its analyses need in another process."""
+    from himach.ranks.launch.code_pickle import dumps
+
+    with _pickling("an analysis cannot be sent to other ranks"), sent_by_value(job.analyses):
+        return partial(_run_pickled, dumps((job, started)))
+
+
+def _run_pickled(data: bytes, world: World) -> PackedOutcome | None:
+    """Run the job; return its outcomes, its record and the states of its last stages on rank 0."""
+    import cloudpickle
+
+    with quiet_ranks(world.comm.rank):
+        with _pickling("an analysis cannot be rebuilt on other ranks"):
+            job, started = pickle.loads(data)
+        done = perform(world, job, started)
+        if world.comm.rank != 0:
+            return None
+        with _pickling("the outcome of finish() cannot be sent back from the ranks"):
+            outcomes = cloudpickle.dumps((done.outcomes, done.members))
+        return outcomes, done.record, [state_without_universe(stage) for stage in done.last_stages]
+
+
+@contextmanager
+def _pickling(refusal: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise AnalysisError(f"{refusal}: {type(error).__name__}: {error}") from error
 
 
 def sent_by_value(analyses: Iterable[object]) -> AbstractContextManager[None]:
@@ -366,54 +365,28 @@ def sent_by_value(analyses: Iterable[object]) -> AbstractContextManager[None]:
     return by_value(unknown_elsewhere(cls.__module__ for analysis in analyses for cls in type(analysis).__mro__))
 
 
-def _error_text(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
-def _is_several(analysis: Any) -> bool:
-    return isinstance(analysis, Sequence) and not isinstance(analysis, str)
-
-
-def _as_list(analysis: Any) -> list[Any]:
-    return list(analysis) if _is_several(analysis) else [analysis]
-
-
-def _instance(item: Any, arguments: Mapping[str, Any]) -> Analysis:
+def _instance(item: Any, several: bool, arguments: Mapping[str, Any]) -> Analysis:
+    """Return an instance, of a class with the parameters among the arguments of `run`; raise UsageError for others."""
     from himach.adapted import is_foreign
 
     if isinstance(item, str):
         from himach.runner.scripts import find_class
 
-        return _with_parameters(find_class(item), arguments)
-    if is_foreign(item) or is_foreign(type(item)):
+        item = find_class(item)
+    elif is_foreign(item) or is_foreign(type(item)):
         raise UsageError(f"{item!r} is an analysis of MDAnalysis: himach.mdanalysis.run(...) runs what it is made of")
-    if not isinstance(item, Analysis) and not (isinstance(item, type) and issubclass(item, Analysis)):
+    elif not isinstance(item, Analysis) and not (isinstance(item, type) and issubclass(item, Analysis)):
         raise UsageError(
             f"{item!r} is no himach.Analysis; give one or its class (himach.examples.load(name) has the built-ins)"
         )
-    return _with_parameters(item, arguments)
-
-
-def _with_parameters(item: Analysis | type[Analysis], arguments: Mapping[str, Any]) -> Analysis:
-    """Return an instance, of a class with the parameters among the arguments of `run`; raise UsageError for others."""
     parameters, known = arguments["parameters"], item.parameters()
-    made = isinstance(item, Analysis) or _is_several(arguments["analysis"])
+    made = several or isinstance(item, Analysis)
     for name in parameters:
         if made or name not in known:
             instead = {**INSTEAD, **dict.fromkeys(known if made else (), "set it where the analysis is made")}
             names = [*({} if made else known), *(name for name in arguments if name != "parameters")]
             raise unknown_argument("follow" if "source" in arguments else "run", name, names, instead)
     return item if isinstance(item, Analysis) else item(**parameters)
-
-
-def _forget_groups(analysis: Analysis) -> None:
-    """Drop an earlier run's groups of atoms, of later stages too, so that parameters are as the user set them."""
-    stages: list[Any] = []
-    stage: Any = analysis
-    while stage is not None and not isinstance(stage, type) and not any(stage is visited for visited in stages):
-        stage.drop_atom_groups()
-        stages.append(stage)
-        stage = stage.then
 
 
 def _sources(arguments: Mapping[str, Any]) -> dict[str, Any]:

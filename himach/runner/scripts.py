@@ -52,12 +52,12 @@ def find_class(spec: str, loaded: Loaded | None = None) -> type[Analysis]:
         loaded = {} if loaded is None else loaded
         if path not in loaded:
             loaded[path] = load_script(Path(path))
-        return _as_himach_class(_choose(loaded[path], path, class_name))
+        return _choose(loaded[path], path, class_name)
     if spec in examples.BUILTINS:
         built_in: type[Analysis] = examples.load(spec)
         return built_in
     if class_name and all(part.isidentifier() for part in path.split(".")):
-        return _as_himach_class(_choose(_load_module(path), path, class_name))
+        return _choose(_load_module(path), path, class_name)
     if os.path.exists(path):
         raise UsageError(
             f"{path} is no analysis, whose script's name ends in .py; a trajectory is named by -t PATH, each of "
@@ -93,11 +93,11 @@ def load_script(path: Path) -> dict[str, type[Analysis]]:
         raise UsageError(f"there is no script {path}") from None
     except OSError as error:
         raise UsageError(f"script {path} cannot be read: {error.strerror}") from None
-    folder = str(path.resolve().parent)
+    script = os.path.realpath(path)
+    folder = os.path.dirname(script)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    name = _module_name(path.resolve())
-    script = str(path.resolve())
+    name = _module_name(Path(script))
     module_spec = importlib.util.spec_from_file_location(name, script, loader=_ScriptLoader(name, script))
     assert module_spec is not None and module_spec.loader is not None
     module = importlib.util.module_from_spec(module_spec)
@@ -110,7 +110,7 @@ def load_script(path: Path) -> dict[str, type[Analysis]]:
     except BaseException as error:
         if is_interruption(error):
             raise
-        entries = [e for e in traceback.extract_tb(error.__traceback__) if e.filename == str(path.resolve())]
+        entries = [e for e in traceback.extract_tb(error.__traceback__) if e.filename == script]
         line = f", line {entries[-1].lineno}: {entries[-1].line}" if entries else ""
         raise AnalysisError(f"{path} could not be run: {type(error).__name__}: {error}\n  {path}{line}") from error
     if "joblib" in sys.modules:  # its workers cannot import the module by name
@@ -122,10 +122,6 @@ def load_script(path: Path) -> dict[str, type[Analysis]]:
 
 def _is_analysis(value: Any) -> bool:
     return (isinstance(value, type) and issubclass(value, Analysis)) or is_foreign(value)
-
-
-def _as_himach_class(cls: type[Any]) -> type[Analysis]:
-    return cls if issubclass(cls, Analysis) else adapted(cls)
 
 
 def _module_name(path: Path) -> str:
@@ -150,18 +146,20 @@ def _load_module(name: str) -> dict[str, type[Analysis]]:
     return {key: value for key, value in vars(module).items() if _is_analysis(value)}
 
 
-def _choose(analyses: Mapping[str, type[Analysis]], path: str, class_name: str) -> type[Analysis]:
+def _choose(analyses: Mapping[str, type[Any]], path: str, class_name: str) -> type[Analysis]:
+    """Return the analysis of that name, or the only one if there is no name, adapted if it is MDAnalysis's."""
     if class_name:
         if class_name not in analyses:
             raise UsageError(f"{path} defines no analysis {class_name!r}{nearest(class_name, analyses)}")
-        return analyses[class_name]
+        cls = analyses[class_name]
+        return cls if issubclass(cls, Analysis) else adapted(cls)
     # The caller does not mean a later stage or a base class of another analysis.
     next_stages = [getattr(cls, "then", None) for cls in analyses.values()]
     excluded = {id(stage) for stage in (*next_stages, *(base for cls in analyses.values() for base in cls.__mro__[1:]))}
     excluded |= {id(type(next_stage)) for next_stage in next_stages if isinstance(next_stage, Analysis)}
     chosen = [cls for cls in analyses.values() if id(cls) not in excluded]
     if len(chosen) == 1:
-        return chosen[0]
+        return chosen[0] if issubclass(chosen[0], Analysis) else adapted(chosen[0])
     if not chosen:
         raise UsageError(
             f"{path} defines no analysis: write a class that derives from himach.Analysis, or MDAnalysis's AnalysisBase"
@@ -274,9 +272,9 @@ def _read_file(path: str) -> list[str]:
     return [f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in texts.items()]
 
 
-def declared_stages(cls: type[Analysis]) -> list[Analysis | type[Analysis]]:
+def declared_stages(first: Analysis | type[Analysis]) -> list[Analysis | type[Analysis]]:
     """Return an analysis and its later stages; stop at a `then` that is no Analysis or that repeats a stage."""
-    stages: list[Analysis | type[Analysis]] = [cls]
+    stages = [first]
     while True:
         next_stage: Any = stages[-1].then
         if not issubclass(stage_class(next_stage), Analysis) or any(next_stage is stage for stage in stages):

@@ -72,7 +72,7 @@ sys.path.insert(0, tests)
 from checkpoint.fingerprint.fingerprints import TOPOLOGY, TRAJECTORY, fingerprint_of, fingerprint_of_script
 from himach.ranks.launch.pool import pack_work
 from himach.runner.options import Job
-from himach.runner.run import PickledJob
+from himach.runner.run import pickle_job
 shell = InteractiveShell.instance()
 def run(*cells):
     for cell in cells:
@@ -81,7 +81,7 @@ def run(*cells):
 def identity():
     fingerprint = fingerprint_of(run("mine = Mine()")["mine"]).to_json()
     job = Job([TRAJECTORY], TOPOLOGY, analyses=[run("mine = Mine()")["mine"]])
-    return fingerprint, pack_work(PickledJob.from_job(job, 0.0)).hex()
+    return fingerprint, pack_work(pickle_job(job, 0.0)).hex()
 run(*cells)
 identities = [identity()]
 for number, old, new in edits:
@@ -124,7 +124,7 @@ def test_processes_agree_on_scripts_and_on_cells_until_one_is_edited(place, monk
     monkeypatch.setattr(sys, "path", [*sys.path])
     first = MapFingerprint.from_json(identities[0][0])
     for (values, work), (_, old, _, sentences) in zip(identities, [(0, "", "", []), *EDITS], strict=True):
-        job, _ = pickle.loads(unpack_work(bytes.fromhex(work)).data)
+        job, _ = pickle.loads(unpack_work(bytes.fromhex(work)).args[0])
         there = MapFingerprint.from_json(values)
         assert differences(there, fingerprint_of(job.analyses[0])) == [], old
         assert differences(first, there) == sentences, old
