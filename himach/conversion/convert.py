@@ -54,9 +54,8 @@ from himach.ranks.progress import Progress, is_watched
 from himach.ranks.quiet import quiet_ranks
 from himach.ranks.ranks import Ranks
 from himach.runner.follow import run_live
-from himach.runner.kept_pairs import mapping_deadline
 from himach.runner.live.updates import Update
-from himach.runner.options import LiveOptions
+from himach.runner.options import LiveOptions, mapping_deadline
 from himach.runner.run import check_ranks, on_ranks
 
 PathLike = str | os.PathLike[str]

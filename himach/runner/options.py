@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from himach.output.figures.drawer import Drawer
     from himach.selection import Selected
 
+#: Part of `max_time` that is reserved for commits: this fraction, but at most this many seconds.
+LEFT, MOST_LEFT = 0.05, 20.0
+
 
 def _number(value: Any, word: str, refusal: str, low: float = -math.inf, high: float = math.inf) -> float | str | None:
     """Return a value strictly between `low` and `high` as a float, or `word` or None; raises UsageError."""
@@ -225,6 +228,11 @@ class Job(RunOptions):
         return [analysis.label() for analysis in self.analyses]
 
     @property
+    def level(self) -> float | None:
+        """Confidence of intervals, by default 0.95; None for no intervals."""
+        return None if self.confidence == "off" else float(self.confidence or 0.95)
+
+    @property
     def keeps(self) -> bool:
         """Whether there is a directory in which pairs can be kept."""
         return bool(self.pairs or self.between or (self.out is not None and not self.unkept))
@@ -250,6 +258,14 @@ class Job(RunOptions):
         """Raise UsageError for `max_time` without a directory for pairs (on the first rank, which knows `out`)."""
         if self.max_time is not None and not self.keeps:
             raise UsageError("max_time needs a place for what is mapped by then: a directory for pairs, or for out")
+
+
+def mapping_deadline(max_time: float | str | None, started: float) -> float | None:
+    """Return the time at which mapping stops so that commits still fit; None for no limit."""
+    if max_time is None:
+        return None
+    seconds = float(max_time)
+    return started + seconds - min(LEFT * seconds, MOST_LEFT)
 
 
 def this_command() -> tuple[str, ...]:

@@ -89,10 +89,6 @@ def located(analysis: Analysis, method: str, rank: int) -> Iterator[None]:
         raise failure(analysis, method, error, rank) from error
 
 
-#: Default confidence of intervals.
-LEVEL = 0.95
-
-
 def finish_all(stages: Sequence[Analysis], results: Sequence[Results], tables: Sequence[Table | None]) -> list[Any]:
     """Return what finish() of each last stage returns; without a finish(), the table of keys and results."""
     outcomes = []
@@ -124,9 +120,7 @@ def units(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, dict[str,
 
 def estimate_outcomes(labels: Sequence[str], outcomes: Sequence[Any], job: Job) -> dict[str, Record]:
     """Add intervals to tables; return their estimates, none if an outcome cannot be written to files."""
-    confidence = LEVEL if job.confidence is None else job.confidence
-    level = None if confidence == "off" else float(confidence)
     try:
-        return add_estimates(labels, outcomes, level, job.equilibration)
+        return add_estimates(labels, outcomes, job.level, job.equilibration)
     except UsageError:  # as in `units`
         return {}

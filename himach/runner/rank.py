@@ -28,18 +28,14 @@ from himach.ranks.launch.stop_requests import StopRequests
 from himach.ranks.progress import Progress
 from himach.ranks.quiet import log_detail
 from himach.rows.tables import gather_tables, lead
-from himach.runner.kept_pairs import keeping_warnings, kept_pairs, make_writer, mapping_deadline
 from himach.runner.methods_text import with_intervals
-from himach.runner.options import Job
+from himach.runner.options import Job, mapping_deadline
 from himach.runner.place import estimate_outcomes, finish_all, outcome_place, units
 from himach.runner.rank_run import EnsembleContext, RankOutcome, RankRun, closing_collectively, one_thread
-from himach.runner.run_record import dataset_record, request_record, system_record, times_record
+from himach.runner.run_record import dataset_record, readable, request_record, system_record, times_record
 
 if TYPE_CHECKING:
     from himach.checkpoint.checkpoint_writer import CheckpointWriter
-
-#: Length of a file's digest; a file that could not be read has another word in its place.
-DIGITS = 64
 
 
 def perform(world: World, job: Job, started: float, common: EnsembleContext | None = None) -> RankOutcome:
@@ -56,9 +52,8 @@ def _analyse(run: RankRun) -> RankOutcome:
     request = _request_fields(run)
     run.set_up()
     if run.files is not None:  # files that setup() opened
-        digests = {path: digest for path, digest in run.files.digests.items() if len(digest) == DIGITS}
-        request["digests"] = {**digests, **request["digests"]}
-    with kept_pairs(run) as run.checkpoint:
+        request["digests"] = {**readable(run.files.digests), **request["digests"]}
+    with run.kept_pairs() as run.checkpoint:
         jumps = _count_jumps(run)
         ready = time.time()
         share = run.assign()
@@ -118,7 +113,7 @@ def _map_and_reduce(run: RankRun) -> tuple[Passed, Source]:
     with Progress(comm, sum(run.share.counts.values()), sys.stderr, quiet=quiet) as display:
         # More members follow, so no rank may leave alone.
         meeting = Meeting(comm, None if job.member is None else math.inf)
-        writer = None if run.checkpoint is None else make_writer(run, run.checkpoint, source, memory.limit)
+        writer = run.make_writer(source, memory.limit)
         if writer is not None:
             meeting.while_waiting = writer.exit_if_requested
         hurry = source.hurry if writer is None else writer.hurry
@@ -173,8 +168,9 @@ def _close_frames(run: RankRun, writer: CheckpointWriter | None, written: WriteR
     """Close the frames, drop copies that other nodes have, too, and warn of frames that could not be kept."""
     world, cached = run.world, run.opened.cached
     run.opened.close()
-    if writer is not None:
-        warn_once(world.comm, keeping_warnings(run.checkpoint, writer))
+    if writer is not None and run.checkpoint is not None:
+        reason = f"not all pairs of this run are kept in {run.checkpoint.directory.path}: {writer.reason}"
+        warn_once(world.comm, [reason] if writer.reason else [])
     if isinstance(cached, Dataset) and world.leaders is not None:
         with suppress(StoreError):  # the next run can drop them
             for numbers in run.share.surplus():

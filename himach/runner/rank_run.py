@@ -1,13 +1,15 @@
-"""State of a run on one rank: `RankRun`, the steps that set it up, and its outcome."""
+"""State of a run on one rank: `RankRun`, the steps that set it up, the pairs that it keeps, and its outcome."""
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,11 +28,13 @@ from himach.io.server.survey import ServedStore
 from himach.io.store.store import Store
 from himach.io.trajectories.urls.names import public_name
 from himach.io.universe.view import View
+from himach.output.claim import FOLDER, PAIRS
 from himach.output.record import Record
 from himach.planning.observation import MemberTimes
 from himach.ranks.collective import is_everywhere, run_collectively, warn_once
 from himach.ranks.communicator import Communicator, World
 from himach.ranks.launch.memory import default_memory, scratch_directory
+from himach.ranks.quiet import say
 from himach.runner.index_groups import name_groups
 from himach.runner.options import Job
 from himach.runner.place import OutcomePlace, located
@@ -39,12 +43,16 @@ from himach.zazen import assign
 from himach.zazen.node_frames import Share
 
 if TYPE_CHECKING:
+    from himach.checkpoint.checkpoint_writer import CheckpointWriter
+    from himach.checkpoint.map_fingerprint import MapFingerprint
     from himach.checkpoint.reuse import CheckpointRun
     from himach.checkpoint.sources import OpenedFiles
 
 Atoms = npt.NDArray[np.int64]
 #: Maximum number of stages in a chain: more come from a `then` that makes new ones for ever.
 MOST_STAGES = 1000
+#: Environment variable: seconds between two commits; a run without a request for pairs keeps them after twice that.
+EVERY = "HIMACH_KEEP_EVERY"
 
 
 @dataclass
@@ -131,13 +139,26 @@ class RankRun:
             topology = [] if self.job.topology is None else [public_name(self.job.topology)]
             self.files = OpenedFiles([*self.opened.origin.paths, *topology])
             self.files.digests.update(self.job.loaded)
-        self.views = run_collectively(comm, lambda: [self._set_up(i) for i in range(len(self.chains))])
+        self.views = run_collectively(comm, lambda: [self._set_up(chain) for chain in self.chains])
         self.atoms = needed_atoms(self.views)
 
-    def _set_up(self, i: int) -> View:
-        """Set up the i-th analysis and its later stages; return the view that binds frames to it."""
-        chain, opened, member = self.chains[i], self.opened, self.job.member
-        view = self._view(i)
+    def _set_up(self, chain: Sequence[Analysis]) -> View:
+        """Set up an analysis and its later stages; return the view that binds frames to it."""
+        first, opened, member = chain[0], self.opened, self.job.member
+        view = View(
+            opened.copy_topology(),
+            opened.origin,
+            opened.frames,
+            opened.first,
+            name=first.label(),
+            member=member,
+            finite=any(kind.__module__.startswith("himach.examples.") for kind in type(first).__mro__),
+            follow=None if self.paths is None else partial(self.paths.positions_at, opened),
+        )
+        if self.job.index is not None:
+            name_groups(view.universe, self.job.index)
+        if (transform := universe_transform(self.job)) is not None:
+            view.transform(transform)
         for stage in chain:
             stage.__dict__.update(frames=opened.frames, dt=opened.dt, **({} if member is None else {"member": member}))
             try:
@@ -147,30 +168,65 @@ class RankRun:
             watching = nullcontext() if self.files is None else self.files.recording()
             with located(stage, "setup", self.world.comm.rank), watching:
                 stage.setup(view.universe)
-        if chain[0].defines("atoms"):
-            with located(chain[0], "atoms", self.world.comm.rank):
+        if first.defines("atoms"):
+            with located(first, "atoms", self.world.comm.rank):
                 # Take the method from the class: setup() may set an attribute of that name.
-                view.ask(type(chain[0]).atoms(chain[0], view.universe))
+                view.ask(type(first).atoms(first, view.universe))
         view.detach()
         return view
 
-    def _view(self, i: int) -> View:
-        first, opened = self.chains[i][0], self.opened
-        view = View(
-            opened.copy_topology(),
-            opened.origin,
-            opened.frames,
-            opened.first,
-            name=first.label(),
-            member=self.job.member,
-            finite=any(kind.__module__.startswith("himach.examples.") for kind in type(first).__mro__),
-            follow=None if self.paths is None else partial(self.paths.positions_at, opened),
-        )
-        if self.job.index is not None:
-            name_groups(view.universe, self.job.index)
-        if (transform := universe_transform(self.job)) is not None:
-            view.transform(transform)
-        return view
+    @contextmanager
+    def kept_pairs(self) -> Iterator[CheckpointRun | None]:
+        """Open the kept pairs, if any, until the outcome is complete (collective)."""
+        comm, job, opened, files = self.world.comm, self.job, self.opened, self.files
+        assert self.place is not None
+        out, labels = self.place.path, self.place.labels
+        under_out = None if out is None or job.unkept else out / FOLDER / PAIRS
+        pairs, reuse = comm.bcast((job.pairs or job.between or under_out, job.reuse))
+        if pairs is None or files is None:  # both follow the first rank
+            yield None
+            return
+        from himach.checkpoint.map_fingerprint import map_fingerprint
+        from himach.checkpoint.reuse import PairsRequest, open_pairs
+
+        first_stages = [chain[0] for chain in self.chains]
+
+        def fingerprints() -> list[MapFingerprint]:
+            stamp, frames, steps = opened.stamp, opened.frames, job.steps(opened.frames)
+            return [
+                map_fingerprint(first, view.universe, dataset=stamp, frames=frames, steps=steps)
+                for first, view in zip(first_stages, self.views, strict=True)
+            ]
+
+        lasts = comm.bcast(job.pairs is not None or (job.between is not None and job.member is None))
+        combined = [first.defines("combine") for first in first_stages]
+        homes = [type(first).__module__ for first in first_stages]
+        request = PairsRequest(pairs, labels, combined, homes, opened.frames, files, reuse, lasts, _interval())
+        checkpoint = open_pairs(comm, request, fingerprints)
+        files.mapping = [vars(first) for first in first_stages]
+        succeeded = False
+        try:
+            warn_once(comm, [_damage_warning(pairs, checkpoint.plan.bad)] if checkpoint.plan.bad else [])
+            requested = lasts or job.max_time is not None
+            warn_once(comm, list(_unstable_warnings(pairs, labels, checkpoint)) if comm.rank == 0 and requested else [])
+            announced = job.between is None and job.member is None
+            if comm.rank == 0 and announced and (message := _resume_message(job, out, checkpoint)):
+                say(f"himach: {message}", sys.stderr)
+            yield checkpoint
+            succeeded = True
+        finally:
+            if comm.rank == 0:
+                checkpoint.release(succeeded and job.member is None)  # an ensemble removes all of its own together
+
+    def make_writer(self, source: Source, memory: int) -> CheckpointWriter | None:
+        """Return the writer of this rank's pairs, which may take so many bytes; None if none are kept."""
+        if self.checkpoint is None:
+            return None
+        from himach.checkpoint.checkpoint_writer import CheckpointWriter
+
+        lasts, start = self.checkpoint.request.lasting, unrequested_keep_time(self.job, self.started)
+        total, delay = sum(self.share.counts.values()), 0.0 if lasts else max(0.0, start - time.time())
+        return CheckpointWriter(self.checkpoint, self.world.comm, total, source, memory, delay)
 
     def assign(self) -> Share:
         """Assign the frames to map to their readers, in agreement with all nodes."""
@@ -232,3 +288,49 @@ def closing_collectively(comm: Communicator, shared: Any) -> Iterator[None]:
             shared.close()
         raise
     shared.close()
+
+
+def unrequested_keep_time(job: Job, started: float) -> float:
+    """Return the time from which a run without a request for pairs keeps them."""
+    at_once = job.member is not None and job.max_time is not None  # keep finished members, too
+    return started if at_once else started + 2 * _interval()
+
+
+def _interval() -> float:
+    from himach.checkpoint.checkpoint_writer import EVERY as USUAL
+
+    text = os.environ.get(EVERY)
+    try:
+        return USUAL if text is None else float(text)
+    except ValueError:
+        raise UsageError(f"{EVERY}={text}: it is a number of seconds") from None
+
+
+def _resume_message(job: Job, out: Path | None, checkpoint: CheckpointRun) -> str:
+    """Return how many frames are reused, also in a quiet run, or why all are mapped again."""
+    total, reused, reason = len(checkpoint.request.frames), checkpoint.plan.reused, checkpoint.reason
+    if not reused and job.quiet:
+        return ""
+    if not reused:
+        frames = f"all {total:,} frames" if total > 1 else "the frame"
+        return f"mapping {frames} again: {reason}" if reason else ""
+    source = f"pairs in {job.pairs}" if checkpoint.request.lasting else f"by a run into {out} that did not end"
+    message = f"{reused:,} of {total:,} frames were mapped before ({'; '.join(filter(None, [source, reason]))})"
+    if reused < total:
+        return f"{message}; mapping {total - reused:,}"
+    return message if job.quiet else ""  # otherwise the summary says it
+
+
+def _unstable_warnings(path: Path, labels: Sequence[str], checkpoint: CheckpointRun) -> Iterator[str]:
+    """Yield warnings of values that no later run can compare, so that none uses the pairs."""
+    for label, reasons in zip(labels, checkpoint.unstable, strict=True):
+        for name, reason in reasons.items():
+            yield (
+                f"{label}: {name} ({reason}) cannot be compared with that of another run, so no later run uses the "
+                f"pairs that are kept in {path}; make it in map(), or name it in `caches` if no result depends on it"
+            )
+
+
+def _damage_warning(path: Path, texts: Sequence[str]) -> str:
+    what, their = (f"{len(texts)} parts", "their") if len(texts) > 1 else ("a part", "its")
+    return f"{what} of the pairs kept in {path} cannot be used ({texts[0]}); {their} frames are mapped again"

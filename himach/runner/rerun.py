@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -14,7 +15,6 @@ from himach.io.datasets.member import Member
 from himach.io.datasets.request import TransformOptions, absolute_cache
 from himach.output.claim import RECORD
 from himach.runner.options import Job, RunOptions
-from himach.runner.run_record import restored_keywords
 from himach.runner.scripts import find_analyses
 
 #: Fields without which a run cannot be repeated, and their types.
@@ -115,13 +115,16 @@ def _sources(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _recorded_keywords(record: Mapping[str, Any], excluded: Collection[str]) -> dict[str, Any]:
     """Return an earlier run's keywords for MDAnalysis, without the excluded ones."""
-    try:
-        return restored_keywords({name: value for name, value in record["universe"].items() if name not in excluded})
-    except ValueError as error:
-        text = record["universe"][str(error)]["python"]
-        raise UsageError(
-            f"keyword {error} of that run was {text}, which no record can hold; give that universe keyword again"
-        ) from None
+    keywords = {name: value for name, value in record["universe"].items() if name not in excluded}
+    for name, value in keywords.items():
+        try:
+            keywords[name] = ast.literal_eval(value["python"]) if isinstance(value, dict) else value
+        except (ValueError, SyntaxError, KeyError):
+            raise UsageError(
+                f"keyword {name} of that run was {value.get('python')}, which no record can hold; give that universe "
+                "keyword again"
+            ) from None
+    return keywords
 
 
 def _resolve_value(name: str, value: Any) -> Any:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import itertools
 import json
 import os
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from himach.analysis import GIVEN, Analysis
+from himach.files import content_digest
 from himach.io.datasets.opening import OpenFrames
 from himach.io.datasets.universe_input import UniverseInput
 from himach.io.trajectories.urls.byte_file import local_path
@@ -43,7 +43,8 @@ from himach.user_code import SCRIPT_MODULE, is_installed, is_library, is_own, mo
 if TYPE_CHECKING:
     from MDAnalysis.core.topology import Topology
 
-LONGEST_PATH = 4096  # of a parameter that may name a file
+#: Length of a file's digest.
+DIGITS = 64
 #: Kinds of residues that a record names; others are counted together.
 MOST_KINDS = 40
 
@@ -105,6 +106,11 @@ def times_record(started: float) -> Record:
     return {"date": start[:10], "times": {"start": start, "end": end}}
 
 
+def readable(digests: Mapping[str, str]) -> dict[str, str]:
+    """Return the digests of files, by path, without those that could not be read, which have another word there."""
+    return {path: digest for path, digest in digests.items() if len(digest) == DIGITS}
+
+
 def residue_kinds(topology: Topology) -> dict[str, int]:
     """Return the number of residues of each kind, as MDAnalysis's selections define it, the most frequent first."""
     from MDAnalysis.core.selection import NucleicSelection, ProteinSelection, WaterSelection
@@ -127,24 +133,31 @@ def residue_kinds(topology: Topology) -> dict[str, int]:
     return ordered
 
 
-def restored_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keywords for MDAnalysis from a record; raise ValueError with the name of one that is not restorable."""
-    restored = {}
-    for name, value in keywords.items():
-        try:
-            restored[name] = ast.literal_eval(value["python"]) if isinstance(value, dict) else value
-        except (ValueError, SyntaxError, KeyError):
-            raise ValueError(name) from None
-    return restored
-
-
 def find_source(analysis: Analysis) -> ScriptSource:
     """Return where an analysis's class is found; without a `spec` if the instance has more than its parameters."""
+    from himach import examples
+
     cls = type(analysis)
-    reason = _made_by_hand(analysis)
-    if reason:
+    if reason := _made_by_hand(analysis):
         return ScriptSource(None, _class_file(cls), reason)
-    return _find_class(cls)
+    built_in = next((name for name, at in examples.BUILTINS.items() if at == f"{cls.__module__}:{cls.__name__}"), None)
+    if built_in is not None:
+        return ScriptSource(built_in)
+    source_class = getattr(cls, "foreign", cls)  # for an adapted class, the one in a script or module
+    file = _class_file(source_class)
+    if cls.__module__ == "__main__":
+        where = "a notebook or at a prompt" if file is None else f"the program {file}; run that again"
+        return ScriptSource(None, file, f"it was defined in {where}")
+    module = sys.modules.get(cls.__module__)
+    if module is None:  # on a rank that received the class by value
+        return ScriptSource(None, file, f"it was defined in {cls.__module__}, which cannot be imported by that name")
+    name = next((key for key, value in vars(module).items() if value is source_class), None)
+    if name is None:
+        return ScriptSource(None, file, "it was defined within a function")
+    is_script = not module.__package__  # a module of no package runs as a script does
+    if file is not None and (is_script or cls.__module__.startswith(SCRIPT_MODULE)):
+        return ScriptSource(f"{file}:{name}", file)
+    return ScriptSource(f"{cls.__module__}:{name}", file)
 
 
 def _request(job: Job, opened: OpenFrames, mpi: str | None) -> dict[str, Any]:
@@ -166,7 +179,7 @@ def _request(job: Job, opened: OpenFrames, mpi: str | None) -> dict[str, Any]:
         command=[redact(word) for word in job.command] or None,
         directory=os.getcwd(),
         code_folders=folders,
-        digests={file: digest for file in dict.fromkeys(files) if (digest := _digest(file)) is not None},
+        digests=readable({file: content_digest(local_path(file)) for file in dict.fromkeys(files)}),
         versions={
             "python": platform.python_version(),
             "numpy": np.__version__,  # reading package metadata takes milliseconds
@@ -196,36 +209,18 @@ def _differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[str
         if path in now["digests"] and now["digests"][path] != digest
     ]
     if earlier["trajectory"] == now["trajectory"]:
-        changes += _data_differences(earlier["dataset"], now["dataset"])
+        before, data = earlier["dataset"], now["dataset"]
+        path = data["path"] if isinstance(data["path"], str) else data["path"][0]
+        quantities = [name for name in ("frames", "atoms") if before[name] != data[name]]
+        changes += [f"{path} had {before[name]} {name}, and has {data[name]}" for name in quantities]
+        if not quantities and before["fingerprint"] != data["fingerprint"]:
+            changes.append(f"the content of {path} is another than then")
     if earlier.get("topology_digest") not in (None, now["topology_digest"]):
         changes.append(f"the topology {now['topology'] or 'of the trajectory'} is not that of the Universe of that run")
     versions = [("himach", earlier["himach"], now["himach"])]
     versions += [(name, old, now["versions"].get(name)) for name, old in earlier["versions"].items()]
     changes += [f"{name} was {old}, and is {new}" for name, old, new in versions if old and new and old != new]
     return changes
-
-
-def _find_class(cls: type[Analysis]) -> ScriptSource:
-    from himach import examples
-
-    built_in = next((name for name, at in examples.BUILTINS.items() if at == f"{cls.__module__}:{cls.__name__}"), None)
-    if built_in is not None:
-        return ScriptSource(built_in)
-    source_class = getattr(cls, "foreign", cls)  # for an adapted class, the one in a script or module
-    file = _class_file(source_class)
-    if cls.__module__ == "__main__":
-        where = "a notebook or at a prompt" if file is None else f"the program {file}; run that again"
-        return ScriptSource(None, file, f"it was defined in {where}")
-    module = sys.modules.get(cls.__module__)
-    if module is None:  # on a rank that received the class by value
-        return ScriptSource(None, file, f"it was defined in {cls.__module__}, which cannot be imported by that name")
-    name = next((key for key, value in vars(module).items() if value is source_class), None)
-    if name is None:
-        return ScriptSource(None, file, "it was defined within a function")
-    is_script = not module.__package__  # a module of no package runs as a script does
-    if file is not None and (is_script or cls.__module__.startswith(SCRIPT_MODULE)):
-        return ScriptSource(f"{file}:{name}", file)
-    return ScriptSource(f"{cls.__module__}:{name}", file)
 
 
 def _made_by_hand(analysis: Analysis) -> str:
@@ -287,30 +282,22 @@ def _find_imported(modules: set[str]) -> set[str]:
     """Return the user's own loaded modules that modules import directly or indirectly."""
     visited, pending = {*modules, "__main__"}, [*modules]
     while pending:
-        for name in _imported_names(pending.pop()):
+        module, text = pending.pop(), b""
+        with suppress(OSError):  # a module without a file
+            text = Path(module_file(module)).read_bytes()
+        for name in _parse_imports(text, getattr(sys.modules.get(module), "__package__", None)):
             if name not in visited and module_file(name) and is_own(name):
                 visited.add(name)
                 pending.append(name)
     return visited - modules - {"__main__"}
 
 
-def _imported_names(module: str) -> Iterable[str]:
-    """Return the names of modules and their contents that a module's text imports, with names of packages."""
-    file = module_file(module)
-    try:
-        status = os.stat(file)
-    except OSError:
-        return ()
-    package = getattr(sys.modules.get(module), "__package__", None)
-    return _parse_imports(file, package, status.st_size, status.st_mtime_ns)
-
-
 @lru_cache(1000)  # a notebook runs the same code again and again
-def _parse_imports(file: str, package: str | None, *stamp: int) -> tuple[str, ...]:
-    """Return the names that a file of a package imports; `stamp` changes with the text, for the cache."""
+def _parse_imports(text: bytes, package: str | None) -> tuple[str, ...]:
+    """Return the names of modules and their contents that a module of a package imports, with names of packages."""
     try:
-        nodes = list(ast.walk(ast.parse(Path(file).read_bytes())))
-    except (OSError, SyntaxError, ValueError):  # a compiled module
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError):  # a compiled module
         return ()
     imported: dict[str, None] = {}
     for node in nodes:
@@ -346,15 +333,8 @@ def _files_named(analyses: Iterable[Analysis]) -> Iterator[str]:
     """Yield the files that parameters name, of later stages too."""
     for stage in (stage for analysis in analyses for stage in stages(analysis)):
         for value in stage.settings().values():
-            if isinstance(value, str) and len(value) < LONGEST_PATH and _is_file(value):
+            if isinstance(value, str) and os.path.isfile(value):
                 yield os.path.abspath(value)
-
-
-def _is_file(text: str) -> bool:
-    try:
-        return os.path.isfile(text)
-    except ValueError:  # a null byte
-        return False
 
 
 def _trajectory(job: Job, opened: OpenFrames) -> list[str]:
@@ -375,23 +355,3 @@ def _literal(value: Any) -> Any:
     except (TypeError, ValueError):
         return {"python": repr(value)}
     return back if repr(back) == repr(value) and not isinstance(value, dict) else {"python": repr(value)}
-
-
-def _digest(path: str) -> str | None:
-    try:
-        with Path(local_path(path)).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return None
-
-
-def _data_differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    path = now["path"] if isinstance(now["path"], str) else now["path"][0]
-    counts = [
-        f"{path} had {earlier[quantity]} {quantity}, and has {now[quantity]}"
-        for quantity in ("frames", "atoms")
-        if earlier[quantity] != now[quantity]
-    ]
-    if counts or earlier["fingerprint"] == now["fingerprint"]:
-        return counts
-    return [f"the content of {path} is another than then"]

@@ -35,27 +35,12 @@ from himach.ranks.communicator import World, alone
 from himach.ranks.launch.memory import MIN_LIMIT_BYTES, default_memory
 from himach.ranks.process_exit import is_interruption
 from himach.ranks.progress import Progress
-from himach.runner.kept_pairs import unrequested_keep_time
 from himach.runner.options import Job
 from himach.runner.place import OutcomePlace
 from himach.runner.rank import perform
-from himach.runner.rank_run import EnsembleContext, RankOutcome, one_thread
+from himach.runner.rank_run import EnsembleContext, one_thread, unrequested_keep_time
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Distribution:
-    """Positions of members: those that all ranks run together, and this node's queue of others, the largest first."""
-
-    together: list[int]
-    queue: list[int]
-    counter: Iterator[int]
-
-    def take_members(self) -> Iterator[int]:
-        """Yield members for this rank to run alone, each taken from the node's queue on demand."""
-        while (number := next(self.counter)) < len(self.queue):
-            yield self.queue[number]
 
 
 def each_member(
@@ -68,16 +53,17 @@ def each_member(
     done: dict[int, T] = {}
 
     def work_alone(display: Progress) -> None:
-        for at in shared.take_members():
-            done[at] = work(own_world, at)
+        while (number := next(counter)) < len(queue):
+            done[queue[number]] = work(own_world, queue[number])
             display(len(done))
             meeting.poll()
 
-    shared = distribute(world, job, members)
+    large, queue = distribute(world, job, members)
+    counter = world.make_counter()  # by which ranks take members of their node's queue
     progress = Progress(comm, len(members), sys.stderr, quiet, "member")
     try:
         with one_thread(), progress as display:
-            for at in shared.together:
+            for at in large:
                 result = work(world, at)
                 if comm.rank == 0:
                     done[at] = result
@@ -108,15 +94,17 @@ def attempt(world: World, member: Member, work: Callable[[], T]) -> T | HimachEr
             return type(himach_error)(f"member {member.name} failed: {himach_error}")
 
 
-def distribute(world: World, job: FramesRequest, members: Sequence[Member]) -> Distribution:
-    """Distribute members over the ranks, each to the node whose cache has most of it (collective)."""
+def distribute(world: World, job: FramesRequest, members: Sequence[Member]) -> tuple[list[int], list[int]]:
+    """Return the positions of members that all ranks run together, and of those that single ranks of this node run.
+
+    Each of the latter goes to the node whose cache has most of it; the largest come first (collective).
+    """
     comm = world.comm
     sizes = on_first_rank(comm, partial(_sizes, job, members), share=True)
     large = large_members(sizes, comm.size, WORTH)
     small = sorted(set(range(len(members))) - set(large), key=lambda at: (-sizes[at], at))
     homes = _homes(world, job, [members[at] for at in small], [sizes[at] for at in small])
-    queue = [at for at, home in zip(small, homes, strict=True) if home == world.node_index]
-    return Distribution(large, queue, world.make_counter())
+    return large, [at for at, home in zip(small, homes, strict=True) if home == world.node_index]
 
 
 def _sizes(job: FramesRequest, members: Sequence[Member]) -> list[float]:
@@ -127,7 +115,7 @@ def _sizes(job: FramesRequest, members: Sequence[Member]) -> list[float]:
     general = (job.start, job.stop, job.step, job.frames) != (None,) * 4
     # A selection for all hardly changes how small members are distributed, and reading the store takes time.
     chosen = [at for at, member in enumerate(members) if member.choice or (general and sizes[at] > WORTH)]
-    store = _store(job) if chosen else None
+    store = open_cache(job.cache)[0] if chosen else None
     for at in chosen:
         sizes[at] *= _chosen_part(replace(job, **members[at].choice), store, members[at])
     return sizes
@@ -142,10 +130,6 @@ def _chosen_part(job: FramesRequest, store: Store | ServedStore | None, member: 
         return len(job.select(n_frames)) / n_frames if n_frames else 1 / step
     except UsageError:  # the member's run reports it
         return 1.0
-
-
-def _store(job: FramesRequest) -> Store | ServedStore | None:
-    return None if job.cache == "off" else open_cache(job.cache)[0]
 
 
 def _bytes(files: Sequence[Path]) -> float:
@@ -181,7 +165,7 @@ def _cached(world: World, job: FramesRequest, members: Sequence[Member]) -> list
     """Return how many frames of each member this node's store has; None except on a node's first rank."""
     if world.leaders is None:
         return None
-    store = _store(job)
+    store, _ = open_cache(job.cache)
     if store is None:
         return [0] * len(members)
     return [
@@ -203,7 +187,6 @@ GUARDED = 10
 class MemberRun:
     """Result of a member's run."""
 
-    name: str
     outcomes: Sequence[Any] = ()  # one per analysis
     record: Mapping[str, Any] = field(default_factory=dict)  # `RECORD_FIELDS` of its record
     error: HimachError | None = None  # None if it did not fail
@@ -249,21 +232,29 @@ class MemberRunner:
     def run(self, world: World, at: int) -> StoredRun:
         """Run the member at position `at` on the ranks of `world`."""
         member, times = self.members[at], self.common.times
-        folder = lasting_name(member.name)
         self.common.guarded = world.comm.size > 1 or not self.has_full_record or at % GUARDED == 0
         wall_start, cpu_start = time.perf_counter(), time.process_time()
-        result = attempt(world, member, partial(self._run_member, world, member, folder))
+        result = attempt(world, member, partial(self._run_member, world, member))
         times.busy += time.perf_counter() - wall_start
         times.cpu += time.process_time() - cpu_start
         if isinstance(result, HimachError):
-            return StoredRun(MemberRun(member.name, error=result), error=result)
-        done, files = result
-        record = {name: done.record[name] for name in RECORD_FIELDS}
+            return StoredRun(MemberRun(error=result), error=result)
+        return self._store(result)
+
+    def _run_member(self, world: World, member: Member) -> MemberRun:
+        folder = lasting_name(member.name)
+        memory = self._memory if world.comm.size > 1 else max(MIN_LIMIT_BYTES, self._memory // self.ranks)
+        done = perform(world, self._member_job(member, folder, memory), self.started, self.common)
+        outcomes, record, files = done.outcomes or (), done.record, None
+        if self.job.features and self.place.staged is not None:
+            write = partial(write_features, self.place.staged, folder, self.place.labels, outcomes)
+            files = on_first_rank(world.comm, write)
+        if self.travels:
+            _check_picklable(outcomes)
         self.seconds = {name: seconds + record["seconds"][name] for name, seconds in self.seconds.items()}
-        full, self.has_full_record = None if self.has_full_record else done.record, True
-        return self._store(
-            MemberRun(member.name, done.outcomes or (), record, None, done.record["warnings"], full, files)
-        )
+        full, self.has_full_record = None if self.has_full_record else record, True
+        fields = {name: record[name] for name in RECORD_FIELDS}
+        return MemberRun(outcomes, fields, None, record["warnings"], full, files or ())
 
     def _store(self, run: MemberRun) -> StoredRun:
         """Compress a result where there are very many, unless it is large or, of a single rank, cannot be unpickled."""
@@ -275,37 +266,22 @@ class MemberRunner:
                 return StoredRun(packer.compress(content) + packer.flush(), self.dictionary)
         return StoredRun(run)
 
-    def _run_member(self, world: World, member: Member, folder: str) -> tuple[RankOutcome, Sequence[str]]:
-        """Run a member; `folder` names its files."""
-        memory = self._memory if world.comm.size > 1 else max(MIN_LIMIT_BYTES, self._memory // self.ranks)
-        outcome = perform(world, self._member_job(member, folder, memory), self.started, self.common)
-        files = self._features(world, folder, outcome)
-        if self.travels:
-            _check_picklable(outcome.outcomes)
-        return outcome, files
-
     @cached_property
     def _memory(self) -> int:
         return int(self.job.memory or default_memory())
 
     def _member_job(self, member: Member, folder: str, memory: int) -> Job:
         """Return the job of a member's run, which keeps its pairs in `folder`."""
-        out = self.place.path
-        between = out / FOLDER / PAIRS / folder if out is not None and self.job.pairs is None else None
-        pairs = None if self.job.pairs is None else self.job.pairs / folder
-        if self.job.between is not None:
-            return replace(member_job(self.job, member), memory=memory, pairs=pairs, between=self.job.between / folder)
-        job = replace(member_job(self.job, member), memory=memory, pairs=pairs, between=between)
-        if between is None or time.time() >= unrequested_keep_time(job, self.started) or between.exists():
-            return job
-        return replace(job, between=None)  # checking whether kept pairs can be used takes as long as some map phases
-
-    def _features(self, world: World, folder: str, outcome: RankOutcome) -> Sequence[str]:
-        """Write a member's features if requested; return the files on the first of its ranks."""
-        if not self.job.features or self.place.staged is None:
-            return ()
-        write = partial(write_features, self.place.staged, folder, self.place.labels, outcome.outcomes)
-        return on_first_rank(world.comm, write) or ()
+        job, out, between = self.job, self.place.path, None
+        own = member_job(job, member)
+        if job.between is not None:
+            between = job.between / folder
+        elif out is not None and job.pairs is None:
+            between = out / FOLDER / PAIRS / folder
+            if time.time() < unrequested_keep_time(own, self.started) and not between.exists():
+                between = None  # checking whether kept pairs can be used takes as long as some map phases
+        pairs = None if job.pairs is None else job.pairs / folder
+        return replace(own, memory=memory, pairs=pairs, between=between)
 
 
 def member_job(job: Job, member: Member) -> Job:

@@ -1,7 +1,8 @@
-"""A run over an ensemble: `perform()` runs each member by itself and joins the outcomes."""
+"""A run over an ensemble: `perform()` runs each member by itself, and joins the outcomes and the records."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import time
@@ -13,8 +14,10 @@ from typing import Any
 
 from himach.checkpoint.directory import PairsDirectory
 from himach.errors import UsageError
+from himach.files import content_digest
 from himach.io.datasets.member import Lazy, Member, read_members, truncate
 from himach.io.datasets.opening import open_store
+from himach.io.trajectories.urls.names import absolute, public_name
 from himach.output.record import Record
 from himach.planning.observation import member_observation
 from himach.ranks.collective import largest, on_first_rank
@@ -22,13 +25,17 @@ from himach.ranks.communicator import Communicator, World
 from himach.runner.ensemble.join import join
 from himach.runner.ensemble.member_run import MANY, PHASES, MemberRun, MemberRunner, StoredRun, each_member
 from himach.runner.ensemble.plot import EnsemblePlot
-from himach.runner.ensemble.record import ensemble_record
 from himach.runner.methods_text import with_groups
 from himach.runner.options import Job
-from himach.runner.place import LEVEL, OutcomePlace, outcome_place, units
+from himach.runner.place import OutcomePlace, outcome_place, units
 from himach.runner.rank_run import EnsembleContext, RankOutcome, stages
+from himach.runner.run_record import times_record
 
 GATHERS = 16  # messages in which a rank sends its members' runs
+#: Fields of a member's record that concern this member alone.
+OF_MEMBERS = ("system", "planning", "uncertainty", "live", "files")
+#: Fields of members' records whose counts are summed.
+SUMMED = ("frames", "faulty", "reused", "assignment", "bytes", "pairs", "dataset")
 #: Fields of the record that grow with the members; other ranks than the first do not have them.
 OF_ALL_MEMBERS = frozenset({"ensemble", "trajectory", "dataset", "digests"})
 
@@ -98,18 +105,17 @@ def _conclude(
     if not passed and stored[0].error is not None:
         raise stored[0].error
     _warn(members, runs, job.earlier)
-    level = None if job.confidence == "off" else float(job.confidence or LEVEL)
     owners = [members[at] for at in passed]
     of_members = Lazy([stored[at] for at in passed], lambda run: run.load().outcomes)
     by_label = {label: Lazy(of_members, itemgetter(i)) for i, label in enumerate(place.labels)}
     few = len(members) < MANY
-    outcomes = [join(label, owners, [*own] if few else own, level) for label, own in by_label.items()]
+    outcomes = [join(label, owners, [*own] if few else own, job.level) for label, own in by_label.items()]
     phases = {name: seconds[name] for name in PHASES}
-    record = ensemble_record(world, job, members, stored, started, phases)
-    analyses = with_groups(record["analyses"], map(stages, job.analyses), level)
+    record = _ensemble_record(world, job, members, stored, started, phases)
+    analyses = with_groups(record["analyses"], map(stages, job.analyses), job.level)
     record |= {"warnings": list(place.warned), "analyses": analyses}
     record |= {"units": units(place.labels, outcomes), "planning": planning}
-    plots = [EnsemblePlot.from_members(owners, level) for _ in outcomes]
+    plots = [EnsemblePlot.from_members(owners, job.level) for _ in outcomes]
     if place.path is not None:
         staged = [file for run in runs for file in run.files] if job.features else []
         record["files"] = place.write(plots, outcomes, record, staged)
@@ -141,3 +147,87 @@ def _warn(members: Sequence[Member], runs: Sequence[MemberRun], earlier: Mapping
             warned_names.setdefault(f"these are the same frames, and count as {len(names)} members", []).extend(names)
     for text, names in warned_names.items():
         warnings.warn(f"{truncate(names)}: {text}", stacklevel=2)
+
+
+def _ensemble_record(
+    world: World,
+    job: Job,
+    members: Sequence[Member],
+    stored: Sequence[StoredRun],
+    started: float,
+    phases: Mapping[str, float],
+) -> Record:
+    """Return the record of a run in which at least one member succeeded. On the first rank."""
+    first: Mapping[str, Any] = {}
+    paths, reasons, errors = list[str](), dict[str, None](), list[str]()
+    totals: Record = {}
+    atoms, fingerprint = 0, hashlib.sha256()
+    for run in map(StoredRun.load, stored):
+        if run.error is not None:
+            errors.append(str(run.error))
+            continue
+        first, dataset = first or run.full_record or {}, run.record["dataset"]
+        fingerprint.update(("\n" * bool(paths) + str(dataset["fingerprint"])).encode())
+        paths += [dataset["path"]] if isinstance(dataset["path"], str) else dataset["path"]
+        atoms = max(atoms, dataset["atoms"])
+        reasons[run.record["reused"]["reason"]] = None
+        _add(totals, {name: run.record[name] for name in SUMMED})
+    topologies = dict.fromkeys(absolute(member.topology) for member in members if member.topology is not None)
+    whole = time.time() - started
+    seconds = {
+        "startup": max(0.0, whole - sum(phases.values())),
+        **phases,
+        **dict.fromkeys(("total", "whole"), whole),
+        **dict.fromkeys(("write", "draw"), 0.0),
+    }
+    return {
+        **{name: value for name, value in first.items() if name not in OF_MEMBERS},
+        **job.recorded(),
+        "trajectory": [public_name(path) for member in members for path in member.trajectories],
+        "topology": None if job.topology is None else public_name(job.topology),
+        "pairs_directory": None if job.pairs is None else str(job.pairs),
+        "dataset": Record(
+            path=paths, frames=totals["dataset"]["frames"], atoms=atoms, fingerprint=fingerprint.hexdigest()
+        ),
+        "digests": {**first["digests"], **{path: content_digest(path) for path in topologies if os.path.isfile(path)}},
+        "ensemble": Lazy(range(len(members)), partial(_member, members, stored)),
+        **{name: totals[name] for name in ("frames", "faulty")},
+        "reused": {**totals["reused"], "reason": "; ".join(filter(None, list(reasons)[:3]))},
+        "ranks": world.comm.size,
+        "nodes": len(world.nodes),
+        **{name: totals[name] for name in ("assignment", "bytes")},
+        "seconds": seconds,
+        "pairs": totals["pairs"],
+        "errors": errors,
+        **times_record(started),
+    }
+
+
+def _add(totals: Record, record: Record) -> None:
+    """Add the counts of a record, at any depth."""
+    for name, value in record.items():
+        if isinstance(value, dict):
+            _add(totals.setdefault(name, {}), value)
+        elif isinstance(value, int):
+            totals[name] = totals.get(name, 0) + value
+
+
+def _member(members: Sequence[Member], stored: Sequence[StoredRun], at: int) -> Record:
+    member, run = members[at], stored[at].load()
+    record = Record(
+        name=member.name,
+        trajectory=[*map(public_name, member.trajectories)],
+        topology=None if member.topology is None else public_name(member.topology),
+        group=member.group,
+        start=member.start,
+        stop=member.stop,
+        step=member.step,
+        metadata=dict(member.metadata),
+        frames=run.record.get("frames", 0),
+        reused=run.record.get("reused", {}).get("frames", 0),
+        fingerprint=run.record["dataset"]["fingerprint"] if run.record else None,
+        error=None if run.error is None else str(run.error),
+    )
+    if run.record:
+        record["system"] = run.record["system"]
+    return record

@@ -113,7 +113,7 @@ def test_together(monkeypatch):
     monkeypatch.setattr(member_run, "distribute", distribute)
     analyses = ["rmsd", folder + "/analyses.py:Gyration", folder + "/analyses.py:Ends"]
     himach.run(analyses, ensemble=folder + "/ensemble.csv", cache="off", out=out)
-    assert 0 < len(found[0].together) < 6
+    assert 0 < len(found[0][0]) < 6
 """)
     run_under_mpiexec(tmp_path / "ranks_ensemble.py", 3)
     same_files(whole, tmp_path / "out")
