@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from himach.errors import HimachError, UsageError
 from himach.io.datasets.member import read_members, truncate
 from himach.io.datasets.opening import OpenFrames
+from himach.output.claim import RECORD
 from himach.output.parts import parts_text
 from himach.output.record import analysis_record
 from himach.output.table import Table
@@ -60,19 +60,17 @@ def dry_run(world: World, job: Job) -> str | None:
         return attempt(member_world, members[at], lambda: plan_trajectory(member_world, member_job(job, members[at])))
 
     parts = comm.gather(each_member(world, job, members, plan_member, job.quiet))
-    return on_first_rank(comm, lambda: _all_text(world, job, {at: plan for part in parts for at, plan in part.items()}))
 
+    def text() -> str:
+        results = [result for _, result in sorted(item for part in parts for item in part.items())]
+        plans = [result for result in results if isinstance(result, TrajectoryPlan)]
+        errors = [result for result in results if isinstance(result, HimachError)]
+        if not plans:
+            raise errors[0]
+        summary = plan_text(world, job, plans, {"members": len(results), "of these would fail": len(errors)})
+        return "\n\n".join([summary, truncate(list(map(str, errors)), "\n")] if errors else [summary])
 
-def _all_text(world: World, job: Job, results: dict[int, TrajectoryPlan | HimachError]) -> str:
-    ordered = [results[at] for at in sorted(results)]
-    plans = [result for result in ordered if isinstance(result, TrajectoryPlan)]
-    errors = [result for result in ordered if isinstance(result, HimachError)]
-    if not plans:
-        raise errors[0]
-    lines = [plan_text(world, job, plans, {"members": len(ordered), "of these would fail": len(errors)})]
-    if errors:
-        lines.append(truncate(list(map(str, errors)), "\n"))
-    return "\n\n".join(lines)
+    return on_first_rank(comm, text)
 
 
 def plan_trajectory(world: World, job: Job) -> TrajectoryPlan:
@@ -124,8 +122,9 @@ def _frame_bytes(opened: OpenFrames) -> float:
 def _times(world: World, job: Job, counts: dict[str, int]) -> str:
     """Return the duration predicted from a record of these analyses; without a record, say how to get one."""
     # DIR stands for the argument of --rerun.
-    record, name = (job.earlier, "DIR") if job.earlier is not None else (_read_record(job.out), str(job.out))
-    frames = sum(counts.values())
+    record, name, frames = job.earlier, "DIR", sum(counts.values())
+    if record is None and job.out is not None and (job.out / RECORD).is_file():
+        record, name = json.loads((job.out / RECORD).read_text()), str(job.out)
     if record is None:
         return (
             "How long it takes is not known: no run of these analyses has left a record. The same command with "
@@ -151,10 +150,3 @@ def _times(world: World, job: Job, counts: dict[str, int]) -> str:
 
 def _plain(entry: Any) -> dict[str, Any]:
     return {name: entry[name] for name in ("name", "parameters") if name in entry}
-
-
-def _read_record(out: Path | None) -> dict[str, Any] | None:
-    if out is None or not (out / "run.json").is_file():
-        return None
-    record: dict[str, Any] = json.loads((out / "run.json").read_text())
-    return record

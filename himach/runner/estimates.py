@@ -34,22 +34,16 @@ def add_estimates(
 ) -> dict[str, Record]:
     """Add limits beside the columns that request them; return the estimates for the record, by table name."""
     for outcome in outcomes:
-        if type(outcome) is dict:  # only a `Table` can get columns
-            outcome.update(
-                {name: tabulate(str(name), thing) for name, thing in outcome.items() if _needs_limits(thing)}
-            )
+        for name, thing in outcome.items() if type(outcome) is dict else ():
+            columns = thing.values() if type(thing) is dict else [thing]
+            if any(isinstance(column, Column) and column.estimate is not False for column in columns):
+                outcome[name] = tabulate(str(name), thing)  # only a `Table` can get columns
     records = {}
     for name, table in collect_tables(labels, outcomes).items():
         if table.estimates and level is not None:
             records[name] = _estimate_table(name, table, level, equilibration)
         table.estimates.clear()  # functions among them need not be sent to other ranks
     return records
-
-
-def _needs_limits(thing: Any) -> bool:
-    """Return whether a part of an outcome that is no `Table` yet requests estimates."""
-    columns = thing.values() if type(thing) is dict else [thing]
-    return any(isinstance(column, Column) and column.estimate is not False for column in columns)
 
 
 def _estimate_table(name: str, table: Table, level: float, equilibration: str | float | None) -> Record:
@@ -68,7 +62,9 @@ def _estimate_table(name: str, table: Table, level: float, equilibration: str | 
             else:
                 records.append(_limits(table, column, request, level))
                 if request != "count":  # its intervals do not shrink
-                    half_widths[column] = _widest(table, column)
+                    values, low, high = (np.asarray(table[f"{column}{end}"]) for end in ("", "_low", "_high"))
+                    widths = (high - low)[values != 0]  # values that are 0 have not changed
+                    half_widths[column] = _positive(widths.max() / 2) if len(widths) else math.nan
         except UsageError as error:
             warnings.warn(f"{name}.{column} has no estimate: {error}", stacklevel=2)
             half_widths[column] = math.nan
@@ -116,13 +112,6 @@ def _limits(table: Table, column: str, request: Estimated, level: float) -> Reco
     return Record(**{**NONE, "n_eff": estimate.n_eff, "blocks": estimate.blocks, "method": estimate.method})
 
 
-def _widest(table: Table, column: str) -> float:
-    """Return half the width of the widest interval of values other than 0, which have changed; nan if there is none."""
-    nonzero = np.asarray(table[column]) != 0
-    widths = np.asarray(table[f"{column}_high"])[nonzero] - np.asarray(table[f"{column}_low"])[nonzero]
-    return _positive(widths.max() / 2) if len(widths) else math.nan
-
-
 def _positive(half_width: float) -> float:
     return float(half_width) if half_width > 0 else math.nan
 
@@ -156,7 +145,7 @@ def _mean(
     from himach.uncertainty import equilibration as equilibrated_at
     from himach.uncertainty import halves, mean
 
-    values, times = _in_memory(table[column]), _bin_times(times)
+    values, times = _in_memory(table[column], "means"), None if times is None else _in_memory(times, "firsts")
     if times is not None and times[0] > times[-1]:  # the selection runs backwards, but equilibration does not
         values, times = values[::-1], times[::-1]
     start, cut = equilibrated_at(values), 0
@@ -185,15 +174,8 @@ def _mean(
     return record, result
 
 
-def _in_memory(values: Any) -> Any:
-    """Return values in memory; of more than `BINS`, means of bins, which are short compared with blocks."""
-    if not isinstance(values, LongCells):
-        return values
-    return np.asarray(values) if len(values) <= BINS else values.bins(BINS).means
-
-
-def _bin_times(times: npt.NDArray[np.float64] | LongCells | None) -> npt.NDArray[np.float64] | None:
-    """Return the times of the values that `_in_memory` returns."""
-    if not isinstance(times, LongCells):
-        return times
-    return np.asarray(times if len(times) <= BINS else times.bins(BINS).firsts)
+def _in_memory(cells: Any, statistic: str) -> Any:
+    """Return cells in memory; of more than `BINS`, a statistic of bins, which are short compared with blocks."""
+    if not isinstance(cells, LongCells):
+        return cells
+    return np.asarray(cells) if len(cells) <= BINS else getattr(cells.bins(BINS), statistic)

@@ -87,7 +87,6 @@ class DatasetFeed(Idle):
             raise UsageError(f"{name} is no file, and there is no store to find it in{': ' * bool(reason)}{reason}")
         self._dataset: Dataset | None = None
         self._pushed = False
-        self._may_wait = idle is not None
 
     def poll(self) -> FramesSoFar:
         """Return the state of the frames in this node's store."""
@@ -97,17 +96,15 @@ class DatasetFeed(Idle):
                 f"there is no file {self._name}, and no dataset of this name yet: begin to push or stage it first, "
                 "or say with --idle for how long to wait"
             )
-            return FramesSoFar(over=self.over(0), missing="" if self._may_wait or self._has_slices() else missing)
+            # Slices may have been pushed to this node, of which no frame is complete yet.
+            slices = isinstance(self._store, Store) and names_with_slices(self._store, [os.fspath(self._name)])
+            return FramesSoFar(over=self.over(0), missing="" if self._idle is not None or slices else missing)
         dataset.refresh()
         numbers = dataset.native | dataset.alien
         frames = numbers.max() + 1 if numbers else 0
         if self._pushed:
             return FramesSoFar(frames, over=self.over(frames))
         return FramesSoFar(over=self.over(len(numbers)), stored=numbers.serialize())
-
-    def _has_slices(self) -> bool:
-        """Return whether slices were pushed to this node, of which no frame is complete yet."""
-        return isinstance(self._store, Store) and bool(names_with_slices(self._store, [os.fspath(self._name)]))
 
     def _find_dataset(self) -> Dataset | None:
         assert self._store is not None

@@ -25,7 +25,7 @@ from himach.io.datasets.lookup import list_names
 from himach.io.push.address import EngineAddress
 from himach.io.push.engine import EngineStream
 from himach.io.store.quota import check_quota, chosen_quota, open_chosen
-from himach.io.store.store import Dataset, Store, StoreConflictError
+from himach.io.store.store import Dataset, StoreConflictError
 from himach.io.trajectories.origin import existing_path
 from himach.io.universe.topology import parse
 from himach.runner.live.frame_sources import FramesSoFar
@@ -199,19 +199,7 @@ def _new_dataset(options: ReceiverOptions, address: EngineAddress, keeper: Frame
     quota = chosen_quota(store.path)
     check_quota(store.path, quota)
     store.set_quota(quota)
-    dataset = _create(store, options.dataset, f"{address} {time.strftime('%Y-%m-%d %H:%M:%S')} {os.urandom(4).hex()}")
-    try:
-        yield dataset
-    finally:
-        if not keeper._written:
-            keeper._dataset = None
-            with contextlib.suppress(HimachError):
-                dataset.close()
-                store.remove(dataset.path.name)
-
-
-def _create(store: Store, name: str, author: str) -> Dataset:
-    """Create a dataset; refuse a name that is in use."""
+    name, author = options.dataset, f"{address} {time.strftime('%Y-%m-%d %H:%M:%S')} {os.urandom(4).hex()}"
     if os.path.isabs(name) or os.path.exists(name):
         raise UsageError(f"--dataset {name}: that is a path; the frames need a name that is none")
     with store.locked():
@@ -221,7 +209,14 @@ def _create(store: Store, name: str, author: str) -> Dataset:
             )
         dataset = store.dataset(name)
         dataset.attach(AUTHOR, author.encode())
-        return dataset
+    try:
+        yield dataset
+    finally:
+        if not keeper._written:
+            keeper._dataset = None
+            with contextlib.suppress(HimachError):
+                dataset.close()
+                store.remove(dataset.path.name)
 
 
 def _listen(keeper: FrameKeeper) -> None:
