@@ -152,7 +152,13 @@ class EngineFeed(Feed):
 
     def poll(self) -> FramesSoFar:
         """Return the state of the frames in total and by member; raise an error if all engines failed."""
-        states = {name: self._poll(name) for name in self._clients}
+        states = {}
+        for name, client in self._clients.items():
+            try:
+                states[name] = client.poll()
+            except HimachError as error:  # it concerns only this member
+                self._errors[name] = error
+                states[name] = FramesSoFar(over=str(error), details={"error": str(error)})
         if len(self._errors) == len(self._clients):
             raise next(iter(self._errors.values()))
         self._counts = {name: state.frames for name, state in states.items()}
@@ -166,14 +172,6 @@ class EngineFeed(Feed):
             details={"members": {name: state.details for name, state in states.items()}},
             members=self._counts,
         )
-
-    def _poll(self, name: str) -> FramesSoFar:
-        """Poll one client; an error concerns only its member."""
-        try:
-            return self._clients[name].poll()
-        except HimachError as error:
-            self._errors[name] = error
-            return FramesSoFar(over=str(error), details={"error": str(error)})
 
     def analysed(self, frames: int) -> None:
         """Tell each program that its frames before `frames`, of members those of the last poll, are analysed."""

@@ -34,7 +34,10 @@ def pairs_between(world: World, pairs: Path | None, out: Path | None, quiet: boo
         parent = scratch_directory() if len(world.nodes) == 1 else out and out.expanduser().absolute().parent
         if parent is None or not os.access(parent, os.W_OK):
             return None
-        _sweep(parent)
+        for left in parent.glob(f"{PREFIX}*/{LOCK}"):  # of this user's killed runs
+            with suppress(OSError, HeldError):
+                if left.parent.lstat().st_uid == os.geteuid():
+                    _remove(Lock(left))
         folder = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=parent))
         locks.append(Lock(folder / LOCK))
         # Other runs never see this name without its lock.
@@ -56,14 +59,6 @@ def pairs_between(world: World, pairs: Path | None, out: Path | None, quiet: boo
     finally:
         for lock in locks:
             _remove(lock)
-
-
-def _sweep(parent: Path) -> None:
-    """Remove folders of this user's killed runs."""
-    for path in parent.glob(f"{PREFIX}*/{LOCK}"):
-        with suppress(OSError, HeldError):
-            if path.parent.lstat().st_uid == os.geteuid():
-                _remove(Lock(path))
 
 
 def _remove(lock: Lock) -> None:

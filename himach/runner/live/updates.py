@@ -10,7 +10,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +24,7 @@ from himach.io.trajectories.urls.names import refuse_urls
 from himach.output.record import Record
 from himach.planning.half_width import HalfWidth
 from himach.ranks.collective import on_first_rank, run_collectively
-from himach.ranks.communicator import World
+from himach.ranks.communicator import Communicator, World
 from himach.ranks.launch.preload import preload
 from himach.ranks.quiet import say
 from himach.runner.live.frame_sources import DatasetFeed, Feed, FileFeed, FramesSoFar
@@ -130,7 +130,9 @@ def go_live(
         preload()
         ready()
         feed.start()
-        watcher = _Watcher(world, request, live, feed, interrupted)
+        is_dataset = world.comm.bcast(isinstance(feed, DatasetFeed))
+        slices = SliceAssembler(world, request.cache, request.trajectories[0]) if is_dataset else None
+        watcher = _Watcher(world.comm, request, live, feed, slices, interrupted)
         done = count = 0
         while True:
             so_far, stop = watcher.wait(done)
@@ -192,24 +194,19 @@ def give_way(world: World) -> None:
             Path("/proc/self/autogroup").write_text(str(NICENESS))
 
 
+@dataclass
 class _Watcher:
     """Polls the feed, on all ranks together."""
 
-    def __init__(
-        self, world: World, request: FramesRequest, live: LiveOptions, feed: Feed, interrupted: threading.Event
-    ) -> None:
-        self.details: dict[str, Any] = {}  # about `until`, for the record
-        self._comm = world.comm
-        self._request = request
-        self._every = live.every
-        self._until = None if live.until is None else HalfWidth.parse(live.until)
-        self._narrow = 0  # consecutive outcomes with narrow intervals
-        self._feed = feed
-        self._interrupted = interrupted
-        self._stopped = False
-        self._slices: SliceAssembler | None = None
-        if world.comm.bcast(isinstance(feed, DatasetFeed)):
-            self._slices = SliceAssembler(world, request.cache, request.trajectories[0])
+    comm: Communicator
+    request: FramesRequest
+    live: LiveOptions
+    feed: Feed
+    slices: SliceAssembler | None  # of a dataset that is being pushed
+    interrupted: threading.Event
+    details: dict[str, Any] = field(default_factory=dict)  # about `until`, for the record
+    narrow: int = 0  # consecutive outcomes with narrow intervals
+    stopped: bool = False
 
     def wait(self, done: int) -> tuple[FramesSoFar, int]:
         """Wait until an update is due; return the frames so far and where those to analyse end, on all ranks."""
@@ -217,37 +214,33 @@ class _Watcher:
             so_far = self._poll()
             stop = self._target(so_far, done)
             if so_far.over:
-                on_first_rank(self._comm, partial(self._check_some, so_far, stop))
+                if not self._chosen(stop):
+                    self._refuse(TrajectoryError(f"there is no frame to analyse: {so_far.over}"))
                 return so_far, stop
-            if not self._stopped and self._is_enough(so_far):
-                self._stopped = True
-                self._feed.stop()
-            if stop > done and not self._stopped:
+            if not self.stopped and self._is_enough(so_far):
+                self.stopped = True
+                self.feed.stop()
+            if stop > done and not self.stopped:
                 if self._chosen(stop):
                     return so_far, stop
-                self._feed.analysed(stop)  # no frame before it is selected
+                self.feed.analysed(stop)  # no frame before it is selected
             time.sleep(POLL_SECONDS)
 
     def _is_enough(self, so_far: FramesSoFar) -> bool:
         """Return whether no more frames are needed: all have come, intervals are narrow, or the user says so."""
         least = min((so_far.members or {"": so_far.frames}).values())
-        reached = self._request.stop is not None and 0 <= self._request.stop <= least
-        return reached or self._narrow >= NARROW_OUTCOMES or self._comm.allreduce(self._interrupted.is_set()) > 0
+        reached = self.request.stop is not None and 0 <= self.request.stop <= least
+        return reached or self.narrow >= NARROW_OUTCOMES or self.comm.allreduce(self.interrupted.is_set()) > 0
 
     def check_width(self, record: Record | None) -> None:
         """Measure the intervals of an outcome by its record, which the first rank has."""
-        until = self._until
-        if until is None:
+        if self.live.until is None:
             return
-
-        def measure() -> float:
-            assert record is not None
-            return until.observed(record.get("uncertainty") or {})
-
-        width = on_first_rank(self._comm, measure, share=True)
-        self._narrow = self._narrow + 1 if width < until.most else 0
+        until, estimates = HalfWidth.parse(self.live.until), (record or {}).get("uncertainty") or {}
+        width = on_first_rank(self.comm, partial(until.observed, estimates), share=True)
+        self.narrow = self.narrow + 1 if width < until.most else 0
         self.details = {"until": str(until), "half_width": width}
-        if self._narrow == NARROW_OUTCOMES and not self._request.quiet and self._comm.rank == 0:
+        if self.narrow == NARROW_OUTCOMES and not self.request.quiet and self.comm.rank == 0:
             say(
                 f"himach: intervals of {until.table}.{until.column} are within ±{width:.3g}: no more frames are taken",
                 sys.stderr,
@@ -255,7 +248,7 @@ class _Watcher:
 
     def _target(self, so_far: FramesSoFar, done: int) -> int:
         """Return the exclusive end of the next run's frames."""
-        frames, every, stop = so_far.frames, self._every, self._request.stop
+        frames, every, stop = so_far.frames, self.live.every, self.request.stop
         if so_far.members is not None:
             due = so_far.over or so_far.late or (every is not None and frames // every > done // every)
             return frames if due else done
@@ -266,28 +259,28 @@ class _Watcher:
         whole = 0 if every is None else frames // every * every
         return frames if so_far.late and whole <= done else whole
 
-    def _check_some(self, so_far: FramesSoFar, stop: int) -> None:
-        if not self._chosen(stop):
-            raise TrajectoryError(f"there is no frame to analyse: {so_far.over}")
-
     def _chosen(self, stop: int) -> int:
         """Return how many frames before `stop` are selected; for an ensemble, how many have arrived."""
-        if self._request.ensemble is not None:
+        if self.request.ensemble is not None:
             return stop
-        return len(range(*slice(self._request.start, stop, self._request.step).indices(stop)))
+        return len(range(*slice(self.request.start, stop, self.request.step).indices(stop)))
 
     def _poll(self) -> FramesSoFar:
-        if self._slices is not None:
-            self._slices.poll()
-        own = run_collectively(self._comm, self._feed.poll)
-        states = [state for state in self._comm.allgather(own) if state is not None]
+        if self.slices is not None:
+            self.slices.poll()
+        own = run_collectively(self.comm, self.feed.poll)
+        states = [state for state in self.comm.allgather(own) if state is not None]
         if all(state.missing for state in states):
-
-            def refuse() -> None:
-                raise UsageError(states[0].missing)
-
-            run_collectively(self._comm, refuse)
+            self._refuse(UsageError(states[0].missing))
         return _combine(states)
+
+    def _refuse(self, error: HimachError) -> None:
+        """Raise an error that all ranks know of, so that each knows that the others raise it, too."""
+
+        def refuse() -> None:
+            raise error
+
+        run_collectively(self.comm, refuse)
 
 
 def _combine(states: Sequence[FramesSoFar]) -> FramesSoFar:
