@@ -78,18 +78,6 @@ def test_what_lies_on_one_node_stays_there():
     assert assign(shares).tolist() == [0, 1, 0, 1]
 
 
-def test_slices_become_frames_and_go(tmp_path):
-    place = tmp_path / "store"
-    for rank, slices in enumerate(shared_out(range(30), 3)):
-        push(place, rank, slices)
-    done = assemble(alone(), Store(place), "run7")
-    assert (done.frames, done.waiting, done.absent) == (30, 0, {})
-    check(place, range(30))
-    assert find_slices(Store(place), "run7") == {}
-    again = assemble(alone(), Store(place), "run7")
-    assert (again.frames, again.waiting) == (0, 0)
-
-
 def test_a_missing_and_a_doubled_slice_cost_their_frame_alone(tmp_path):
     place = tmp_path / "store"
     slices = shared_out(range(6), 3)
@@ -238,7 +226,7 @@ def test_slices_of_ranks_of_several_nodes_become_frames(tmp_path, nodes):
 
 
 def test_a_node_without_a_store_gets_no_frames(tmp_path, monkeypatch):
-    monkeypatch.setattr(collective, "_meet", lambda comm, *options, **more: comm.barrier())  # threads wait by it
+    monkeypatch.setattr(collective, "meet", lambda comm, *options, **more: comm.barrier())  # threads wait by it
     with himach.Writer("run8", 3, cache=tmp_path, rank=0) as writer:
         for number in range(20):
             writer.push_slice(number * 10**13, [0, 1, 2], np.ones((3, 3), np.float32), time=number)
