@@ -26,11 +26,6 @@ def open_body(name=b"run", flags=1, name_bytes=None, token=bytes(16)):
     return struct.pack("<IIII", flags, len(name) if name_bytes is None else name_bytes, 0, 0) + token + name
 
 
-def frame_body(n_atoms=2, *, claimed=None, fields=1):
-    head = struct.pack("<QdIBBH6f", 5, 1.0, n_atoms if claimed is None else claimed, fields, 0, 0, *[0.0] * 6)
-    return head + bytes(12 * n_atoms)
-
-
 def dial(stack, path, *parts):
     """Connect to a socket until the stack is left, and send parts."""
     raw = stack.enter_context(socket.socket(socket.AF_UNIX))

@@ -31,7 +31,6 @@ from himach.io.datasets.origin_stamp import VERSION
 from himach.io.datasets.subsets import list_subsets
 from himach.io.store.store import Store
 from himach.io.trajectories.origin import open_origin
-from himach.io.universe.topology import load_topology
 from himach.ranks.communicator import alone
 from himach.staging.options import StageOptions
 from himach.staging.stage import stage
@@ -153,12 +152,6 @@ def test_bytes_are_copied(tmp_path):
     assert copies == b"".join(path.read_bytes() for path in paths)
     origin = open_origin([tmp_path / "frames"])
     assert origin.nbytes(range(5)) == len(copies)
-
-
-def test_without_a_topology(tmp_path):
-    split([make_samples(tmp_path / "a.xtc", [0, 1])], tmp_path / "frames")
-    with pytest.raises(UsageError, match="holds no topology"):
-        load_topology(None, open_origin([tmp_path / "frames"]))
 
 
 def test_compressed_topology_keeps_its_suffixes(tmp_path):

@@ -190,10 +190,7 @@ def test_transformations_in_memory_are_not_applied_twice():
 def test_what_kept_pairs_would_not_know_is_not_kept(tmp_path):
     moved = adk()
     moved.trajectory.add_transformations(transformations.translate([1, 2, 3]))
-    for universe, said in (
-        (moved, "add these in setup"),
-        (adk(in_memory=True), "memory"),
-    ):
+    for universe, said in ((moved, "add these in setup"), (adk(in_memory=True), "memory")):
         for option in ({"pairs": tmp_path / "pairs"}, {"max_time": 60, "out": tmp_path / "out"}):
             with pytest.raises(himach.UsageError, match=f"(?s){next(iter(option))} cannot be had.*{said}"):
                 run(universe, **option)

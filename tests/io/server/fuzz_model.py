@@ -8,20 +8,7 @@ import struct
 import time
 from collections import deque
 
-from support.messages import (
-    ANSWER,
-    ANSWER_HEAD,
-    FETCH,
-    FLUSH,
-    FRAME,
-    OPEN,
-    READ,
-    RUNS,
-    STOP,
-    crc32c,
-    message,
-    question,
-)
+from support.messages import ANSWER, ANSWER_HEAD, FETCH, FLUSH, FRAME, OPEN, READ, RUNS, STOP, crc32c, message, question
 
 DATASETS = (b"a", b"b", b"c")
 NUMBERS_OF_FRAMES = 40

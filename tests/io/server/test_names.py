@@ -78,16 +78,6 @@ def test_a_restart_repeats_frames_and_goes_on(run_server, key, made):
     assert held(*(one.place for one in running)) == dict.fromkeys(range(60), 0)
 
 
-def test_the_name_of_a_staged_trajectory_is_refused(run_server):
-    running = run_server()
-    with Store(running.place).dataset("run", b"fingerprint") as staged:
-        staged.attach("origin.json", b"{}")
-        staged.write(0, 0.0, None, frame_of(0, 0), native=True)
-    with pytest.raises(StoreConflictError, match="dataset run is of a trajectory"):
-        push([running.path], 1, range(3))
-    assert len(Store(running.place).directories()) == 1  # none was made for what is refused
-
-
 def test_the_first_frame_of_a_name_waits_for_who_stages(run_server):
     """Staging sees no frames, and attaches what it stages; a frame that came between is not acknowledged."""
     running = run_server()

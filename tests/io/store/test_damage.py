@@ -210,16 +210,6 @@ def test_a_copy_that_others_hide_is_read_too(tmp_path):
     assert not bad.native
 
 
-def test_a_segment_that_was_cut_off_is_named_by_its_frames(tmp_path):
-    dataset = fill(tmp_path / "store", range(10), native=True)
-    path, offset, _ = place_of(dataset, 8)
-    os.truncate(path, offset + 100)
-    found = look(tmp_path / "store")
-    assert sorted(bad.frame for bad in found.bad) == [8, 9]
-    assert all("cut off" in bad.reason for bad in found.bad)
-    assert found.frames == 8
-
-
 def test_without_an_index_what_is_damaged_is_found_all_the_same(tmp_path):
     dataset = fill(tmp_path / "store", range(10), native=True)
     path, offset, length = place_of(dataset, 4)

@@ -224,20 +224,6 @@ def test_a_dataset_or_store_of_an_unknown_version_is_refused(place):
         Store(place)
 
 
-def test_a_segment_of_another_dataset_is_left_alone(place):
-    opened = Store(place)
-    one, two = opened.dataset("/one"), opened.dataset("/two")
-    one.write(**made_up(1, 3, 1, False))
-    one.close()
-    (segment,) = one.path.glob("*.seg")
-    shutil.copy(segment, two.path / segment.name)
-    two.refresh()
-    assert not two.alien and two.facts()["refused_segments"] == 1
-    two.write(**made_up(2, 3, 1, False))
-    two.close()
-    assert (two.path / segment.name).read_bytes() == segment.read_bytes()
-
-
 def test_unsafe_places_are_refused(place):
     place.mkdir(mode=0o700)
     for mode, whom in ((0o777, "anybody"), (0o770, "its group"), (0o720, "its group"), (0o702, "anybody")):

@@ -82,15 +82,6 @@ def test_is_what_mdanalysis_gives(name, cached, tmp_path):
     assert mine or name == "NCDF"
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_additional_columns_are_there():
-    topology, trajectory, keywords = SAMPLES["LAMMPSDUMP"]
-    (told, *_) = run(topology, trajectory, keywords, cache="off").outcome[0]
-    assert told["q"].shape == (10,)
-    (told, *_) = run(topology, trajectory, {**keywords, "additional_columns": ["p"]}, cache="off").outcome[0]
-    assert {"p", "step"} == told.keys()
-
-
 class Step(himach.Analysis):
     """The step of each frame."""
 
