@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checkpoint.fingerprint.script_cases import cases, text_of
+from checkpoint.fingerprint.fingerprints import cases, text_of
 
 import himach
 from himach.engine import RankFrames, run_pass

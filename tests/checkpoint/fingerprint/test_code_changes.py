@@ -4,8 +4,7 @@ Where a way says V, there is 1 in the first run and 2 in the second.
 """
 
 import pytest
-from checkpoint.fingerprint.fingerprints import fingerprint_of_cell, fingerprint_of_script
-from checkpoint.fingerprint.script_cases import cases, text_of
+from checkpoint.fingerprint.fingerprints import cases, fingerprint_of_cell, fingerprint_of_script, text_of
 
 from himach.checkpoint.map_fingerprint import differences
 

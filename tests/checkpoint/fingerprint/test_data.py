@@ -7,8 +7,14 @@ import shutil
 
 import MDAnalysis
 import pytest
-from checkpoint.fingerprint.fingerprints import TOPOLOGY, TRAJECTORY, fingerprint_of, fingerprint_of_script
-from checkpoint.fingerprint.script_cases import cases, text_of
+from checkpoint.fingerprint.fingerprints import (
+    TOPOLOGY,
+    TRAJECTORY,
+    cases,
+    fingerprint_of,
+    fingerprint_of_script,
+    text_of,
+)
 
 from himach import Analysis, examples
 from himach.checkpoint import map_fingerprint

@@ -7,8 +7,7 @@ import re
 
 import MDAnalysis
 import pytest
-from checkpoint.fingerprint.fingerprints import TOPOLOGY, TRAJECTORY, fingerprint_of_script
-from checkpoint.fingerprint.script_cases import cases, text_of
+from checkpoint.fingerprint.fingerprints import TOPOLOGY, TRAJECTORY, cases, fingerprint_of_script, text_of
 
 from himach.checkpoint.map_fingerprint import differences
 
