@@ -1,11 +1,13 @@
-"""Mistakes in the parameters of built-in analyses, and in what they are run on, are named before the first frame."""
+"""The built-in analyses: their tables and plots; mistakes in parameters, and in files, are named at the first frame."""
 
+import matplotlib.pyplot as plt
 import pytest
 from MDAnalysisTests import datafiles as data
 from support import plain
+from support.sample_runs import BUILTIN_RUNS, builtin_tables
 
 import himach
-from himach.examples import load, sample
+from himach.examples import BUILTINS, SAMPLES, load, sample
 
 ADK, WATER = (data.DCD, data.PSF), (data.XTC, data.GRO)
 ARGON, KCSA, MEMBRANE, NANOPORE, SPCE_WATER, VILLIN = map(
@@ -88,9 +90,7 @@ REFUSED = {
         ({"weights": "charge", "charges": ["name QQ = 1"]}, "parameter charges: 'name QQ' selects none"),
         ({"center": "name O", "axis": "x"}, "'name O', are all around the box: they have no centre"),
     ],
-    ("density", ADK): [
-        ({"selection": "name CA"}, "the trajectory has no box"),
-    ],
+    ("density", ADK): [({"selection": "name CA"}, "the trajectory has no box")],
     ("contacts", VILLIN): [
         ({"cutoff": 0}, "contacts: cutoff must be greater than 0, not 0"),
         ({"exclude": -1}, "contacts: exclude must be 0 or more, not -1"),
@@ -114,41 +114,28 @@ REFUSED = {
         ({"midplane": 40.0}, "the lower leaflet has no lipid"),
         ({"leaflets": "graph", "cutoff": 60.0}, "finds no two leaflets"),
     ],
-    ("membrane", ADK): [
-        ({"headgroups": "name CA"}, "no box"),
-    ],
+    ("membrane", ADK): [({"headgroups": "name CA"}, "no box")],
     ("lipid-order", MEMBRANE): [
         ({"lipids": "resname POPC"}, "lipids"),
         ({"carbons": "name C99"}, "carbons"),
         ({"carbons": "name C21"}, "none of the 14 carbons of 'name C21'.*united-atom"),
         ({"leaflets": "z", "headgroups": "resname DLPE and name P"}, "no atom of residue DLPC"),
     ],
-    ("lipid-order", (data.XTC_MEMPROT, data.GRO_MEMPROT)): [
-        ({}, "the topology has no bonds"),
-    ],
-    ("lipid-order", (data.Martini_membrane_gro, data.Martini_membrane_gro)): [
-        ({}, "the topology has no bonds"),
-    ],
-    ("lipid-order", ADK): [
-        ({}, "lipids"),
-    ],
+    ("lipid-order", (data.XTC_MEMPROT, data.GRO_MEMPROT)): [({}, "the topology has no bonds")],
+    ("lipid-order", ADK): [({}, "lipids")],
     ("dielectric", SPCE_WATER): [
         ({"charges": SPCE, "temperature": 0.0}, "dielectric: temperature must be greater than 0"),
         ({}, "dielectric: the topology has no charges"),
     ],
-    ("dielectric", ADK): [
-        ({}, "dielectric: the trajectory has no box"),
-    ],
+    ("dielectric", ADK): [({}, "dielectric: the trajectory has no box")],
     ("dielectric", (data.XTC, data.TPR)): [
         ({"selection": "resname SOL NA+"}, r"the molecule of NA\+\d+ has a charge of 1 e"),
         ({"selection": "protein"}, "select whole neutral molecules"),
     ],
     ("dielectric", (data.DCD_TRICLINIC, data.PSF_TRICLINIC)): [
-        ({"selection": "name OH2"}, "dielectric: what is selected of the molecule of"),
+        ({"selection": "name OH2"}, "dielectric: what is selected of the molecule of")
     ],
-    ("dielectric", WATER): [
-        ({"selection": "resname SOL", "charges": SPCE}, "charges say nothing of"),
-    ],
+    ("dielectric", WATER): [({"selection": "resname SOL", "charges": SPCE}, "charges say nothing of")],
     ("msd", NANOPORE): [
         ({"viscosity": 0.3}, "msd: viscosity and temperature go together"),
         ({"temperature": 300.0}, "msd: viscosity and temperature go together"),
@@ -176,16 +163,12 @@ REFUSED = {
         ({**BRIDGES, **DONORS, "acceptors": "name O"}, "all donors and acceptors are water"),
         ({**DONORS, "donors": "name K"}, "no hydrogen of 'name H1 H2' is within"),
     ],
-    ("hydrogen-bonds", VILLIN): [
-        ({"intermittency": -1}, "intermittency must be 0 or more, not -1"),
-    ],
+    ("hydrogen-bonds", VILLIN): [({"intermittency": -1}, "intermittency must be 0 or more, not -1")],
     ("water-residence", NANOPORE): [
         ({"intermittency": -1, "solute": "name K"}, "intermittency must be 0 or more, not -1"),
         ({"cutoff": -1}, "cutoff must be greater than 0"),
     ],
-    ("rdf", ADK): [
-        ({"a": "name CA", "b": "name CA"}, "no box"),
-    ],
+    ("rdf", ADK): [({"a": "name CA", "b": "name CA"}, "no box")],
     ("rdf", NANOPORE): [
         ({"a": "index 0", "b": "index 0"}, "a and b are one atom, the same .'index 0', 'index 0'."),
         ({**SAME_WATER, "by": "residue"}, "a and b are one residue, the same"),
@@ -198,19 +181,16 @@ REFUSED = {
         ({"selection": "name XYZ"}, "parameter selection: 'name XYZ' selects none"),
     ],
     ("velocity-autocorrelation", WATER): [
-        (
-            {"selection": "protein", "tau_max": 1},
-            "velocity-autocorrelation: the trajectory has no velocities; give one",
-        ),
+        ({"selection": "protein", "tau_max": 1}, "velocity-autocorrelation: the trajectory has no velocities; give one")
     ],
     ("radius-of-gyration", VILLIN): [
-        ({"selection": "name XX"}, "radius-of-gyration: parameter selection: 'name XX' selects none"),
+        ({"selection": "name XX"}, "radius-of-gyration: parameter selection: 'name XX' selects none")
     ],
     ("ion-permeation", KCSA): [
         (
             {"top": "index 59 195 331 467", "bottom": "index 110 246 382 518", "radius": 2.5},
             r"top is not above bottom, .* z = \d+.*swap the two",
-        ),
+        )
     ],
 }
 CASES = [(*place, *case) for place, cases in REFUSED.items() for case in cases]
@@ -221,3 +201,42 @@ CASES = [(*place, *case) for place, cases in REFUSED.items() for case in cases]
 def test_a_mistake_is_named(name, files, parameters, message):
     with pytest.raises(himach.UsageError, match=message):
         plain.run(load(name)(**parameters), *files, stop=2)
+
+
+#: What axes without a unit are called.
+AXES = {"residue", "index of atom", "number of the carbon in its chain"}
+
+
+@pytest.mark.parametrize("name", BUILTINS)
+def test_tables_and_plot(name):
+    which, parameters = BUILTIN_RUNS[name]
+    analysis = load(name)(**parameters)
+    outcome = plain.run(analysis, *sample(which), stop=120)
+    for table, (columns, _) in builtin_tables(name).items():
+        assert list(outcome[table]) == columns
+    result = [part for part in outcome.values() if isinstance(part, dict)]  # beside texts and arrays
+    for table in result:
+        assert len({len(column) for column in table.values()}) == 1
+    for of_table in result:  # as of a trajectory that is thousands of times as long
+        for column in {"time_ps", "tau_ps", "entered_ps", "left_ps", "from_ps", "to_ps"} & of_table.keys():
+            of_table[column] = 10_000 * of_table[column]
+    figure, axes = plt.subplots()
+    while (following := analysis.next_stage()) is not None:
+        analysis = following
+    analysis.plot(outcome, axes)
+    placed = [item for item in figure.axes if item.get_visible() and item.get_label() != "<colorbar>"]
+    for panel in [item for item in placed if item.xaxis.get_visible()]:  # of two that share it, the first
+        label = panel.get_xlabel()
+        assert label in AXES or label.endswith((" / Å", " / ns", " / cm⁻¹"))
+        assert panel.get_ylabel()
+    figure.canvas.draw()
+    plt.close(figure)
+
+
+def test_samples_are_small():
+    assert sum(path.stat().st_size for name in SAMPLES for path in sample(name)) < 5e6
+
+
+def test_an_unknown_sample():
+    with pytest.raises(himach.UsageError, match="there is no sample 'villain'; did you mean 'villin'"):
+        sample("villain")

@@ -102,36 +102,6 @@ def test_on_a_line_or_of_no_atoms_there_is_none():
     assert dihedrals(np.zeros((0, 3)), np.zeros((0, 4), int)).shape == (0,)
 
 
-def slowly(positions, pairs, kinds, box, normal, n_kinds):
-    """Return the same sums by numpy, of bonds shorter than half the box's least width."""
-    sums = np.zeros(n_kinds, np.int64)
-    matrix = None if box is None else triclinic_vectors(box).astype(np.float64)
-    normal = np.array(normal, dtype=np.float64)
-    normal /= np.abs(normal).max()
-    for (a, b), kind in zip(pairs, kinds, strict=True):
-        v = positions[b].astype(np.float64) - positions[a]
-        if matrix is not None:
-            for axis in (2, 1, 0):
-                v = v - np.rint(v[axis] * (1 / matrix[axis, axis])) * matrix[axis]
-        along = v[0] * normal[0] + v[1] * normal[1] + v[2] * normal[2]
-        squares = v[0] * v[0] + v[1] * v[1] + v[2] * v[2]
-        squares *= normal[0] * normal[0] + normal[1] * normal[1] + normal[2] * normal[2]
-        sums[kind] += int(1.5 * (along * along / squares) * 2**30 + 0.5) - 2**29
-    return sums
-
-
-@settings(max_examples=150, deadline=None)
-@given(situations(), st.integers(0, 2**32 - 1), st.sampled_from([1, 7, 256, 257, 600]))
-def test_is_the_slow_way_to_the_last_bit(situation, seed, n_pairs):
-    random = np.random.default_rng(seed)
-    positions = np.concatenate([situation.a, situation.b + np.float32(0.123)])
-    pairs = random.integers(0, len(positions), (n_pairs, 2))
-    pairs = pairs[(positions[pairs[:, 0]] != positions[pairs[:, 1]]).any(axis=1)]
-    kinds, normal = random.integers(0, 5, len(pairs)), random.normal(size=3)
-    result = order_parameters(positions, pairs, kinds, situation.box, normal, n_kinds=6)
-    np.testing.assert_array_equal(result, slowly(positions, pairs, kinds, situation.box, normal, 6))
-
-
 @settings(max_examples=50)
 @given(st.floats(0, np.pi), st.floats(0, 2 * np.pi))
 def test_an_angle(angle, around):

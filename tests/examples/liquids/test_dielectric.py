@@ -12,12 +12,7 @@ from support import plain
 
 import himach
 from himach.examples import sample
-from himach.examples.liquids.autocorrelations import (
-    LIGHT,
-    block_products,
-    integral,
-    spectral_density,
-)
+from himach.examples.liquids.autocorrelations import LIGHT, block_products, integral, spectral_density
 from himach.examples.liquids.dielectric import E2_EPS0_K, Dielectric
 from himach.examples.liquids.displacements import UNIT, block_lags
 from himach.examples.liquids.velocity_autocorrelation import VelocityAutocorrelation
