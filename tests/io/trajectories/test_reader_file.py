@@ -41,6 +41,11 @@ def pdb(path: Path, boxes: list[float | None]) -> Path:
     return path
 
 
+def test_tng_frames_are_those_of_mdanalysis():
+    sample = Sample(Path(data.TNG_traj), Path(data.TNG_traj_gro))
+    assert read_frames(sample.open()) == sample.expect()
+
+
 class TestText(TrajectoryFileTests):
     @pytest.fixture(params=["PDB", "TRJ"])
     def sample(self, request, tmp_path):
