@@ -8,22 +8,21 @@ import struct
 
 from himach.io.store.bodhi import crc32c
 
-MAGIC = b"BdhW"
 OPEN, FRAME, FLUSH, READ, TAKE, RUNS, FETCH, SURVEY, STATUS, STOP, ANSWER = range(1, 12)
 ANSWER_HEAD = struct.Struct("<iHH")
 
 
-def message(verb, body=b"", *, magic=MAGIC, version=5, size=None, crc=None):
+def message(verb, body=b"", *, size=None, crc=None):
     size = len(body) if size is None else size
-    return magic + struct.pack("<HHII", version, verb, size, crc32c(body) if crc is None else crc) + body
+    return b"BdhW" + struct.pack("<HHII", 5, verb, size, crc32c(body) if crc is None else crc) + body
 
 
 def question(verb, name=b"", first=0, last=0, kind=0):
     return message(verb, struct.pack("<QQII", first, last, kind, 0) + name)
 
 
-def open_body(name=b"run", flags=1, name_bytes=None, token=bytes(16)):
-    return struct.pack("<IIII", flags, len(name) if name_bytes is None else name_bytes, 0, 0) + token + name
+def open_body(name=b"run", flags=1):
+    return struct.pack("<IIII", flags, len(name), 0, 0) + bytes(16) + name
 
 
 def dial(stack, path, *parts):

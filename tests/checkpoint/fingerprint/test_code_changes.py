@@ -51,15 +51,11 @@ a descriptor's value | class: part = D(V) | map: yield 0, self.part
 frompyfunc | map: yield 0, u(1)
   before: def f(x): return V
           u = np.frompyfunc(f, 1, 1)
-by sys.modules | before: def part(): return V | map: yield 0, getattr(sys.modules[__name__], "pa" + "rt")()
 by format of another name | map: yield 0, HOW.format(Part)
   before: class Part: n = V
           HOW = "{0.%s}" % "n"
-by eval | before: def part(): return V | map: yield 0, eval("pa" + "rt()")
 by globals | before: def part_1(): return V | map: yield 0, globals()["part_%d" % 1]()
 by methodcaller | class: def part(self): return V | map: yield 0, operator.methodcaller("pa" + "rt")(self)
-by dir | class: def part_a(self): return V
-  map:    yield 0, [getattr(self, name)() for name in dir(self) if name.startswith("pa" + "rt")][0]
 a dispatching method | map: yield 0, self.part(1)
   class:  @functools.singledispatchmethod
           def part(self, x): return 0

@@ -1,4 +1,4 @@
-"""What a dataset keeps: runs that are killed, several nodes, split or lost files, keywords, full disks."""
+"""What a dataset keeps: runs that are killed, several nodes, lost files, keywords, full disks."""
 
 import contextlib
 import os
@@ -11,21 +11,15 @@ import time
 import warnings
 from pathlib import Path
 
-import MDAnalysis as mda
 import numpy as np
 import pytest
-from MDAnalysisTests import datafiles as data
 from support.cache_data import N_FRAMES, Emit, analyse, bits, make, make_dump, numbers_of, only_dataset, stage_on_nodes
 from support.commands import himach as command
 from support.commands import same_files, wait_until
-from support.io_samples import FORMATS, copied
-from support.io_samples import make as make_samples
 from support.needs import small_disk
 from support.ranks import clean_environment, run_under_mpiexec
 
 import himach
-from himach.conversion.split import split
-from himach.errors import UsageError
 from himach.io.datasets.description import describe
 from himach.io.datasets.origin_stamp import VERSION
 from himach.io.datasets.subsets import list_subsets
@@ -141,53 +135,6 @@ def test_ranks_that_are_terminated_leave_all_that_they_read(tmp_path, begun):
 @pytest.mark.parametrize("select", ["alien_on_two_nodes", "not alien_on_two_nodes"])
 def test_on_four_ranks(select):
     run_under_mpiexec(Path(__file__).with_name("ranks_situations.py"), 4, timeout=200, select=select)
-
-
-def test_bytes_are_copied(tmp_path):
-    paths = [make_samples(tmp_path / "a.xtc", [0, 1, 2]), make_samples(tmp_path / "b.xtc", [3, 4])]
-    split(paths, tmp_path / "frames", frames_per_file=1)
-    names = sorted(path for path in os.listdir(tmp_path / "frames") if path.startswith("frames-"))
-    copies = b"".join((tmp_path / "frames" / name).read_bytes() for name in names)
-    assert len(names) == 5
-    assert copies == b"".join(path.read_bytes() for path in paths)
-    origin = open_origin([tmp_path / "frames"])
-    assert origin.nbytes(range(5)) == len(copies)
-
-
-def test_compressed_topology_keeps_its_suffixes(tmp_path):
-    n_atoms = mda.Universe(data.XYZ_bz2).atoms.n_atoms
-    split([make_samples(tmp_path / "a.xtc", [0, 1], n_atoms)], tmp_path / "frames", data.XYZ_bz2)
-    assert (tmp_path / "frames" / "topology.xyz.bz2").exists()
-
-
-def test_directories_that_are_refused(tmp_path):
-    path = make_samples(tmp_path / "a.xtc", [0, 1])
-    with pytest.raises(UsageError, match="not empty"):
-        split([path], tmp_path)
-    split([path], tmp_path / "frames")
-    with pytest.raises(UsageError, match="is a frame directory already: give it as the trajectory"):
-        split([path], tmp_path / "frames")
-    with pytest.raises(UsageError, match="is a file"):
-        split([path], path)
-    (tmp_path / "frames" / "himach.json").unlink()
-    with pytest.raises(UsageError, match=r"no frame directory .*written last"):
-        open_origin([tmp_path / "frames"])
-
-
-@pytest.mark.parametrize("name", sorted(FORMATS.keys() - {"XTC", "TRR"}))
-def test_formats_that_cannot_be_copied_are_refused(name, tmp_path):
-    topology, trajectory = copied(name, tmp_path)
-    with pytest.raises(UsageError, match="copied byte by byte"):
-        split([trajectory], tmp_path / "frames", topology)
-    assert not (tmp_path / "frames").exists()
-
-
-def test_mixed_files_and_other_units_are_refused(tmp_path):
-    paths = [make_samples(tmp_path / "a.xtc", [0, 1]), make_samples(tmp_path / "b.trr", [2, 3])]
-    with pytest.raises(UsageError, match="TRR and XTC"):
-        split(paths, tmp_path / "frames")
-    with pytest.raises(UsageError, match="their own units"):
-        split(paths[:1], tmp_path / "frames", keywords={"convert_units": False})
 
 
 def staged(folder, name="d", **options) -> None:

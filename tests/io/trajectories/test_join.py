@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import pickle
 import re
 import shutil
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from MDAnalysisTests import datafiles as data
 from support.io_samples import FORMATS, copied, make
 
 from himach.conversion.split import split
@@ -178,6 +180,53 @@ class TestFrameDirectory(TrajectoryFormatTests):
         for wrong in (content[:-8], content + content, b"", other_atoms):
             file.write_bytes(wrong)
             yield range(3, 6)
+
+
+def test_bytes_are_copied(tmp_path):
+    paths = [make(tmp_path / "a.xtc", [0, 1, 2]), make(tmp_path / "b.xtc", [3, 4])]
+    split(paths, tmp_path / "frames", frames_per_file=1)
+    names = sorted(path for path in os.listdir(tmp_path / "frames") if path.startswith("frames-"))
+    copies = b"".join((tmp_path / "frames" / name).read_bytes() for name in names)
+    assert len(names) == 5
+    assert copies == b"".join(path.read_bytes() for path in paths)
+    origin = open_origin([tmp_path / "frames"])
+    assert origin.nbytes(range(5)) == len(copies)
+
+
+def test_compressed_topology_keeps_its_suffixes(tmp_path):
+    n_atoms = mda.Universe(data.XYZ_bz2).atoms.n_atoms
+    split([make(tmp_path / "a.xtc", [0, 1], n_atoms)], tmp_path / "frames", data.XYZ_bz2)
+    assert (tmp_path / "frames" / "topology.xyz.bz2").exists()
+
+
+def test_directories_that_are_refused(tmp_path):
+    path = make(tmp_path / "a.xtc", [0, 1])
+    with pytest.raises(UsageError, match="not empty"):
+        split([path], tmp_path)
+    split([path], tmp_path / "frames")
+    with pytest.raises(UsageError, match="is a frame directory already: give it as the trajectory"):
+        split([path], tmp_path / "frames")
+    with pytest.raises(UsageError, match="is a file"):
+        split([path], path)
+    (tmp_path / "frames" / "himach.json").unlink()
+    with pytest.raises(UsageError, match=r"no frame directory .*written last"):
+        open_origin([tmp_path / "frames"])
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS.keys() - {"XTC", "TRR"}))
+def test_formats_that_cannot_be_copied_are_refused(name, tmp_path):
+    topology, trajectory = copied(name, tmp_path)
+    with pytest.raises(UsageError, match="copied byte by byte"):
+        split([trajectory], tmp_path / "frames", topology)
+    assert not (tmp_path / "frames").exists()
+
+
+def test_mixed_files_and_other_units_are_refused(tmp_path):
+    paths = [make(tmp_path / "a.xtc", [0, 1]), make(tmp_path / "b.trr", [2, 3])]
+    with pytest.raises(UsageError, match="TRR and XTC"):
+        split(paths, tmp_path / "frames")
+    with pytest.raises(UsageError, match="their own units"):
+        split(paths[:1], tmp_path / "frames", keywords={"convert_units": False})
 
 
 def test_a_last_file_that_is_missing_is_told_at_once(tmp_path):

@@ -26,19 +26,8 @@ from himach.io.universe.topology import _CORE, _DERIVED, copy_topology, decode, 
 
 LARGEST = 60_000  # bytes of a sample; larger ones are among these
 LARGE = (
-    "GRO",
-    "TPR",
-    "PSF",
-    "PDB",
-    "PRM",
-    "LAMMPSdata",
-    "RNA_PSF",
-    "mol2_molecules",
-    "DMS",
-    "MMTF",
-    "XYZ_psf",
-    "PDBQT",
-)
+    "GRO", "TPR", "PSF", "PDB", "PRM", "LAMMPSdata", "RNA_PSF", "mol2_molecules", "DMS", "MMTF", "XYZ_psf", "PDBQT",
+)  # fmt: skip
 
 
 def samples() -> list[str]:
