@@ -141,6 +141,18 @@ class Row:
         return f"Row({', '.join(f'{name}={value!r}' for name, value in zip(self.names, self.values, strict=True))})"
 
 
+class _Signature:
+    """Parameters of an analysis as a signature, by which editors complete."""
+
+    def __get__(self, analysis: Analysis | None, cls: type[Analysis]) -> inspect.Signature:
+        kind = inspect.Parameter.KEYWORD_ONLY
+        each = [(item.name, item.default, item.type) for item in cls.parameters().values()]
+        return inspect.Signature(
+            [inspect.Parameter(name, kind, default=value, annotation=hint) for name, value, hint in each]
+        )
+
+
+@typing.dataclass_transform(kw_only_default=True)
 class Analysis:
     """An analysis of a trajectory: a map() over frames and a reduce() over keys.
 
@@ -199,6 +211,8 @@ class Analysis:
     caption: ClassVar[str] = ""
     #: Name in messages, options and output files; the class's name unless a class sets its own.
     name: ClassVar[str] = ""
+
+    __signature__ = _Signature()
 
     def __init__(self, **parameters: Any) -> None:
         parameters_by_name = self.parameters()

@@ -1,5 +1,6 @@
 """`himach.run` from Python: a script, `__main__`, several ranks, what comes back."""
 
+import inspect
 import subprocess
 import sys
 import textwrap
@@ -14,6 +15,7 @@ from support.commands import run_python
 from support.ranks import mpiexec
 
 import himach
+from himach.examples import load
 from himach.runner.options import Job
 
 
@@ -183,6 +185,11 @@ def test_parameters_of_a_class_or_a_name_are_keywords():
     by_keyword = himach.run("rmsd", DCD, PSF, **options, stop=3, progress=False)
     assert by_keyword.record["analyses"][0]["parameters"] == by_instance.record["analyses"][0]["parameters"]
     np.testing.assert_array_equal(by_keyword.outcome["rmsd"]["rmsd"], by_instance.outcome["rmsd"]["rmsd"])
+
+
+def test_editors_see_the_parameters_of_an_analysis():
+    assert str(inspect.signature(Radius)) == "(*, selection: str = 'protein')"
+    assert list(inspect.signature(load("rmsd")).parameters)[:3] == ["selection", "fit", "reference"]
 
 
 def test_an_analysis_is_run_by_its_name():
