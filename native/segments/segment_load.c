@@ -271,7 +271,7 @@ static void load_open(load *l, int directory, bool writing) {
     if (!s->checked) {
         check_header(l);
     }
-    if (s->refused || l->size < SEGMENT_HEADER_BYTES) {
+    if (s->refused || l->limit < SEGMENT_HEADER_BYTES) {
         return;
     }
     if (s->sealed == NULL && s->covered == SEGMENT_HEADER_BYTES && !l->unsealed) {

@@ -210,6 +210,13 @@ def test_a_copy_that_others_hide_is_read_too(tmp_path):
     assert not bad.native
 
 
+@pytest.mark.parametrize("size", [0, 30, 200])
+def test_a_segment_that_was_cut_off_is_named_by_its_frames(tmp_path, size):
+    dataset = fill(tmp_path / "store", range(3), native=True)
+    os.truncate(segment_files(dataset)[0], size)
+    assert [bad.frame for bad in look(tmp_path / "store").bad] == [0, 1, 2]
+
+
 def test_without_an_index_what_is_damaged_is_found_all_the_same(tmp_path):
     dataset = fill(tmp_path / "store", range(10), native=True)
     path, offset, length = place_of(dataset, 4)
