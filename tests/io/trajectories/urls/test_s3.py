@@ -68,14 +68,6 @@ def test_ranks_find_credentials_by_themselves(bucket, tmp_path):
     assert "hushhush" not in (tmp_path / "out/run.json").read_text() + done.stdout + done.stderr
 
 
-def test_what_is_not_there_is_named(bucket, tmp_path):
-    topology, _ = make(tmp_path)
-    with pytest.raises(UsageError, match=r"trajectory s3://simulations/none.xtc cannot be read: there is no such file"):
-        outcome(f"s3://{BUCKET}/none.xtc", topology)
-    with pytest.raises(UsageError, match=r"s3://nobody/md.xtc cannot be read: there is no such file"):
-        outcome("s3://nobody/md.xtc", topology)
-
-
 def test_an_object_that_changes_is_named(bucket, tmp_path):
     key, url = {"Bucket": BUCKET, "Key": "md.xtc"}, f"s3://{BUCKET}/md.xtc"
     bucket.put_object(**key, Body=bytes(3_000_000))
@@ -116,6 +108,8 @@ def test_a_version_of_an_object_is_read(bucket):
 @pytest.mark.parametrize(
     ("code", "status", "kind", "said"),
     [
+        ("404", 404, RemoteError, "there is no such file"),
+        ("NoSuchBucket", 404, RemoteError, "there is no such file"),
         ("AccessDenied", 403, RemoteError, "it may not be read"),
         ("ExpiredToken", 400, RemoteError, "it may not be read"),
         ("InvalidRange", 416, RemoteChangedError, "it has changed since it was opened"),
