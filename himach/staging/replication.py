@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -157,13 +156,12 @@ def exchange(
     sends = {target: numbers for (source, target), numbers in moves.items() if source == comm.rank}
     needed = np.unique(np.concatenate([NOTHING, *sends.values()]))
 
-    def send() -> list[Any]:
-        # Read all before sending any: if reading fails, no message is left for the next exchange.
+    def read_out() -> dict[int, list[RawFrame]]:
         frames = {frame.number: deepcopy(replace(frame, more=None)) for frame in read(needed) if frame is not None}
-        chosen = {target: [frames[n] for n in numbers.tolist() if n in frames] for target, numbers in sends.items()}
-        return [comm.isend(group, target, FRAMES_TAG) for target, group in chosen.items()]
+        return {target: [frames[n] for n in numbers.tolist() if n in frames] for target, numbers in sends.items()}
 
-    requests = run_collectively(comm, send)
+    outgoing = run_collectively(comm, read_out)  # before any rank sends: else a message stays for the next exchange
+    requests = [comm.isend(group, target, FRAMES_TAG) for target, group in outgoing.items()]
     received = [comm.recv(source=source, tag=FRAMES_TAG) for source, target in moves if target == comm.rank]
     for request in requests:
         request.wait()

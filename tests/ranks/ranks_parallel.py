@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from himach.errors import RankError, UsageError
+from himach.errors import HimachError, RankError, UsageError
+from himach.frame import RawFrame
 from himach.ranks import mpi, progress
 from himach.ranks.collective import run_collectively
 from himach.ranks.progress import Progress
 from himach.rows.tables import lead
+from himach.staging.replication import exchange
 
 comm = MPI.COMM_WORLD
 N = 100_000
@@ -200,6 +202,22 @@ def test_a_failed_run_keeps_nobody_waiting_and_disturbs_no_later_one():
         total = sum(range(1, comm.size + 1)) * 20
         assert f"{total}/{total}" in stream.getvalue()
     assert nothing_under_way()
+
+
+def test_frames_of_a_failed_exchange_are_not_taken_for_those_of_the_next():
+    def read(numbers):
+        return [RawFrame(number, 0.0, np.zeros((1, 3), np.float32), None) for number in numbers.tolist()]
+
+    def fail_on_rank_1(numbers):
+        if comm.rank == 1:
+            raise OSError(5, "Input/output error")
+        return read(numbers)
+
+    moves = {(0, 1): np.array([1]), (1, 0): np.array([2])}
+    with pytest.raises(HimachError, match="Input/output error"):
+        exchange(comm, moves, fail_on_rank_1)
+    frames = exchange(comm, {(0, 1): np.array([7])}, read)
+    assert [frame.number for frame in frames] == ([7] if comm.rank == 1 else [])
 
 
 def test_progress_and_collectives_do_not_meet():
