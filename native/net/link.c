@@ -101,8 +101,7 @@ static bool would_block(void) {
     return errno == EAGAIN || errno == EWOULDBLOCK;
 }
 
-/* What a call that moved no bytes (0, or -1 and errno) means. OK: try again, now that the socket is ready. END: the
- * deadline has passed. */
+/* What a call means that moved no bytes (0, or -1 and errno). OK: try again, it may. END: the deadline has passed. */
 static int await_more(wire_link *link, ssize_t moved, short events, int64_t deadline) {
     if (moved < 0 && would_block()) {
         return await(link, events, deadline) ? BODHI_OK
@@ -298,6 +297,7 @@ void link_close(wire_link *link) {
     }
     io_drop(link->fd);
     link->fd = -1;
+    link->was_interrupted = false; /* asked again, it is just closed */
     wire_free(&link->in);
     wire_empty(&link->out);
 }

@@ -22,7 +22,7 @@ import himach
 from himach import ServerUnreachableError, examples
 from himach.errors import UsageError
 from himach.frame import POSITIONS, VELOCITIES
-from himach.io.datasets.source import Source
+from himach.io.datasets.source import UNREACHABLE, Source
 from himach.io.frame_source import ReadOptions
 from himach.io.server import control
 from himach.io.server.client import find
@@ -251,6 +251,22 @@ def test_a_field_is_read_late_when_the_server_has_ended(run_server):
             if frame.number == 0:
                 running.kill()
             np.testing.assert_array_equal(frame.field(VELOCITIES), np.full((50, 3), frame.number))
+
+
+def test_reads_after_an_interrupted_one_are_misses(run_server):
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    running = run_server()
+    push(running, range(5))
+    with running.client() as client:
+        dataset = client.open("run")
+        running.process.send_signal(signal.SIGSTOP)
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            list(dataset.read(np.arange(5)))
+        running.process.send_signal(signal.SIGCONT)
+        reading = dataset.read(np.arange(5))
+        assert list(reading) == [None] * 5
+        assert reading.reason == UNREACHABLE
 
 
 def test_a_cache_that_goes_away_in_the_middle_is_told_of(run_server):
