@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,9 +46,10 @@ def verify(store: Store) -> Verified:
     """Read all frames of all datasets and check them."""
     verified = Verified(0, 0, [])
     for directory in store.directories():
-        segments = sorted(filter(_SEGMENT.fullmatch, os.listdir(store.path / directory)))
-        if segments:  # else there is nothing to read; perhaps it is still being created
-            _verify_dataset(store, directory, segments, verified)
+        with suppress(FileNotFoundError):  # another process removed it
+            segments = sorted(filter(_SEGMENT.fullmatch, os.listdir(store.path / directory)))
+            if segments:  # else there is nothing to read; perhaps it is still being created
+                _verify_dataset(store, directory, segments, verified)
     return verified
 
 

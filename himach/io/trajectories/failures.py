@@ -61,8 +61,10 @@ def is_transient(error: BaseException) -> bool:
 def retry(call: Callable[[], T], reopen: Callable[[], object] = lambda: None) -> T:
     """Return the result of a call; repeat the call, after `reopen`, while it fails for transient reasons."""
     pauses = iter(PAUSES)
+    prepare: Callable[[], object] = lambda: None  # noqa: E731 - reopening may fail, too
     while True:
         try:
+            prepare()
             return call()
         except Exception as error:
             pause = next(pauses, None)
@@ -70,4 +72,4 @@ def retry(call: Callable[[], T], reopen: Callable[[], object] = lambda: None) ->
                 error.__dict__["_himach_tried"] = True
                 raise
         time.sleep(pause)
-        reopen()
+        prepare = reopen

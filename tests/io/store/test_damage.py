@@ -251,6 +251,12 @@ def test_a_segment_of_another_version_is_named_and_left_alone(tmp_path):
     assert path.exists()
 
 
+def test_a_directory_that_is_removed_meanwhile_is_no_damage(tmp_path, monkeypatch):
+    fill(tmp_path / "store", range(3))
+    monkeypatch.setattr(Store, "directories", lambda store: [f"{1:032x}-{2:032x}"])
+    assert verify(Store(tmp_path / "store")).bad == []
+
+
 def test_verifying_is_no_use_of_a_dataset(tmp_path):
     dataset = fill(tmp_path / "store", range(3))
     os.utime(dataset.path / "meta", (5, 5))

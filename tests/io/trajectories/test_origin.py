@@ -177,6 +177,16 @@ def read_failing(folder: Path, monkeypatch, name: str, number: int, count: int) 
     assert not failing.left
 
 
+def test_a_file_that_cannot_be_opened_again_at_once_is_tried_again(impatient):
+    tries = iter([OSError(errno.EIO, "read"), OSError(errno.ESTALE, "opened again"), None])
+
+    def fail_twice():
+        if (error := next(tries)) is not None:
+            raise error
+
+    assert failures.retry(lambda: fail_twice() or 7, fail_twice) == 7
+
+
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
 @pytest.mark.parametrize("name", NAMES)
 def test_what_passes_ends_no_run(impatient, tmp_path, monkeypatch, name, number):
