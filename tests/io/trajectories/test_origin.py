@@ -178,7 +178,7 @@ def read_failing(folder: Path, monkeypatch, name: str, number: int, count: int) 
 
 
 def test_a_file_that_cannot_be_opened_again_at_once_is_tried_again(impatient):
-    tries = iter([OSError(errno.EIO, "read"), OSError(errno.ESTALE, "opened again"), None])
+    tries = iter([OSError(errno.EIO, "read"), OSError(errno.ESTALE, "opened again"), None, None])
 
     def fail_twice():
         if (error := next(tries)) is not None:
