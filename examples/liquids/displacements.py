@@ -14,16 +14,7 @@ from scipy.fft import irfft, next_fast_len, rfft
 from himach import uncertainty
 from himach.examples.common import box_vectors
 
-__all__ = [
-    "UNIT",
-    "block_lags",
-    "block_msd",
-    "diffusion",
-    "diffusion_limits",
-    "msd_limits",
-    "unwrap",
-    "windowed_msd",
-]
+__all__ = ["UNIT", "block_lags", "block_msd", "diffusion", "diffusion_limits", "msd_limits", "unwrap", "windowed_msd"]
 
 Floats = npt.NDArray[np.float64]
 #: cm²/s in Å²/ps.

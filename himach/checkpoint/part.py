@@ -223,12 +223,7 @@ class ColumnFile:
 
 
 def write_part(
-    directory: Path,
-    blocks: Sequence[Block],
-    frames: FrameTable,
-    covered: BitMap64,
-    pickles: bool,
-    **about: Any,
+    directory: Path, blocks: Sequence[Block], frames: FrameTable, covered: BitMap64, pickles: bool, **about: Any
 ) -> Path:
     """Write blocks of any kinds as a part; return its path. The steps of `frames` are frame numbers.
 

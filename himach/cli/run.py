@@ -301,8 +301,7 @@ def _check_files(analyses: tuple[str, ...], ctx: click.Context) -> None:
     files = [word for word in analyses if ":" not in word and Path(word).suffix not in ("", ".py")]
     if files:
         raise click.UsageError(
-            f"{', '.join(files)} stands where analyses do: a trajectory is named by -t PATH, a topology by -s PATH",
-            ctx,
+            f"{', '.join(files)} stands where analyses do: a trajectory is named by -t PATH, a topology by -s PATH", ctx
         )
 
 

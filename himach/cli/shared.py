@@ -142,21 +142,11 @@ def _set_environ(ctx: click.Context, param: click.Parameter, value: bool | Path 
 
 
 verbose_option = click.option(
-    "--verbose",
-    "-v",
-    is_flag=True,
-    callback=_set_environ,
-    expose_value=False,
-    help="Say what is done, and when.",
+    "--verbose", "-v", is_flag=True, callback=_set_environ, expose_value=False, help="Say what is done, and when."
 )
 
 log_option = click.option(
-    "--log",
-    type=PATH,
-    metavar="FILE",
-    callback=_set_environ,
-    expose_value=False,
-    help="Append messages to this file.",
+    "--log", type=PATH, metavar="FILE", callback=_set_environ, expose_value=False, help="Append messages to this file."
 )
 
 

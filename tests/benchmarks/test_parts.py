@@ -11,10 +11,9 @@ from support.commands import himach as command
 import himach
 from himach.benchmarks.analyses.plain import PlainMsd, PlainRdf
 from himach.benchmarks.harness import data
-from himach.benchmarks.parts import builtins, conversion, coverage, ensembles, intervals, zazen
+from himach.benchmarks.parts import builtins, conversion, ensembles, intervals
 from himach.cli.plan import bench
 from himach.examples import BUILTINS, load, sample
-from himach.ranks.communicator import alone
 
 
 def part(name):
@@ -134,23 +133,8 @@ def test_a_part_that_is_none_is_refused():
         COVERAGE(["--only", "means"], standalone_mode=False)
 
 
-def test_what_is_out_of_bounds_is_told():
-    row = coverage.Row("case", np.array([0.95, 0.89]), (0.9, 1.0))
-    assert "0.890 to 0.950" in str(row) and "MISSED" in str(row)
-    assert "MISSED" not in str(row._replace(bounds=(0.88, 1.0)))
-    assert "MISSED" in str(row._replace(bounds=(0.88, 1.0), well=False))
-
-
 def test_every_builtin_is_timed():
     assert set(intervals.CASES) == set(BUILTINS)
-
-
-def test_one_is_timed_in_all_phases(lines):
-    head, *rows = lines(part("intervals"), "--only", "rdf", "--frames", "200", "--repeats", "1")
-    assert head.startswith("200 frames")
-    assert [row.split("  ")[0] for row in rows] == [
-        "rdf: map beside off", "rdf: map beside plain", "rdf: reduce beside plain", "rdf: whole beside plain",
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -164,34 +148,3 @@ def test_what_adds_up_nothing_gives_the_same_and_no_band(name, plain, parameters
     np.testing.assert_array_equal(item[column], other[column])
     assert np.isfinite(item[f"{column}_low"][1:]).any()
     assert not np.isfinite(other[f"{column}_low"][1:]).any()
-
-
-@pytest.mark.nightly
-def test_the_table_of_zazen_tells_all_cases(capsys):
-    zazen.main(frames=200_000, ranks=2, repeats=1)
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("Zazen, 2e+05 frames, 2 ranks")
-    cases = [line.split(",")[0] for line in lines[2:]]
-    assert cases == ["at random", "at random", "in runs", "in runs"]
-
-
-@pytest.mark.parametrize("cache", zazen.CACHES)
-def test_figures_of_zazen_alone(cache):
-    figures = zazen.measure(alone(), 200_000, 1, cache)
-    assert set(figures) == {"bare", "rounds", "sets", "ratio", "peak"}
-    assert all(value > 0 for value in figures.values())
-
-
-@pytest.mark.parametrize("cache", zazen.CACHES)
-def test_frames_that_are_asked_for_are_those_that_are_marked(cache, tmp_path, monkeypatch):
-    monkeypatch.setattr(zazen, "STORED", 640)
-    monkeypatch.setattr(zazen, "EXCEPTIONS", 50)
-    frames = 3_000
-    cached = zazen._cached(alone(), frames, cache, tmp_path)
-    native, alien = (np.zeros(-(-frames // 64), np.uint64) for _ in range(2))
-    cached.mark(range(frames), native, alien)
-    numbers = np.random.default_rng(0).permutation(frames)
-    for words, only in ((native, True), (native | alien, False)):
-        marked = np.unpackbits(words.view(np.uint8), bitorder="little")[numbers].astype(bool)
-        assert marked.sum() > 0
-        np.testing.assert_array_equal(cached.holds(numbers, only), marked)

@@ -10,22 +10,14 @@ import MDAnalysis as mda
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from planning.made import record
 
-from himach.benchmarks.harness.answers import DisagreementError, compare, read_column
-from himach.benchmarks.harness.contest import Contest
-from himach.benchmarks.harness.figures import report
+from himach.benchmarks.harness.answers import DisagreementError, compare
 from himach.benchmarks.harness.hosts import Hosts
-from himach.benchmarks.harness.interleave import Contender, on_cores, run_in_turn
-from himach.benchmarks.harness.tools import Tool
-from himach.benchmarks.harness.versions import numbers
+from himach.benchmarks.harness.interleave import Contender, run_in_turn
 from himach.benchmarks.runs import machine as measured
-from himach.benchmarks.runs import planned, virtual
 from himach.benchmarks.runs.accuracy import accuracy
 from himach.benchmarks.runs.billion import main, write_dcd
 from himach.benchmarks.runs.published import points
-from himach.benchmarks.runs.scaling import Sweep
-from himach.benchmarks.runs.virtual import BLIND, CASES, FITTED, FRAMES, Lines
 from himach.cli.plan import bench
 from himach.errors import HimachError, UsageError
 from himach.planning.machine import read_machine
@@ -76,13 +68,6 @@ def test_published_points_are_met_within_five_percent_or_told_why_not():
     assert zazen.found[0] < zazen.published < zazen.found[1]
 
 
-def test_the_table_has_medians():
-    seconds = {"map": [3.0, 1.0, 2.0], "shuffle": [0.5] * 3, "reduce": [0.25] * 3, "total": [4.0] * 3}
-    page = Sweep("frames", "all else", [1000, 2000], {"1000": seconds, "2000": seconds}).markdown()
-    assert "| 1,000 | 2.000 | 0.500 | 0.250 | 4.000 | 1.000 to 3.000 |" in page
-    assert "to the power 0.00" in page.replace("-0.00", "0.00")
-
-
 @pytest.fixture(autouse=True)
 def private_data(tmp_path_factory, monkeypatch):
     """The trajectories of these tests, in a folder of their own."""
@@ -118,83 +103,6 @@ def test_no_such_benchmark(tmp_path):
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "plan.json"
 
 
-def lines_of(path, turns=1):
-    """Write what hosts would take whose ranks wait for nothing but 10 ms a frame, and an origin of 10 MB/s."""
-    lines = Lines(path)
-    for turn in range(turns):
-        lines.add({"turn": turn, "machine": {"network": 1e8, "latency": 1e-4, "origin": 1e7, "origin_at_once": 0.0}})
-        for hosts in (*FITTED, *BLIND):
-            runs = {
-                kind: record(
-                    *(FRAMES * hosts, hosts, hosts),
-                    cached=cached,
-                    startup=0.1,
-                    reduce=0.3 * hosts,
-                    read=1e-4,
-                    busy_part=0.01,
-                )
-                for kind, cached in (("first", False), ("second", True), ("lost", True))
-            }
-            result = {**runs, "stage": 0.1 + 0.1 * hosts}
-            if hosts in FITTED:
-                del result["lost"]
-            lines.add({"turn": turn, "hosts": hosts, "found": dict.fromkeys(CASES, result)})
-    lines.add({"rounds": 16, "machine": {"network": 1e6, "latency": 1e-4}, "seconds": [1.0, 1.1, 1.2]})
-    return lines
-
-
-def test_what_was_measured_is_predicted_from_and_not_measured_again(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(virtual, "Hosts", None)  # there is nothing to be measured
-    lines_of(tmp_path / "records", turns=2)
-    before = (tmp_path / "records").read_text()
-    monkeypatch.setattr(virtual, "ROUNDS", (16,))
-    planned.main(2, 2, (), False, 1, tmp_path / "records", tmp_path / "out", None)
-    assert (tmp_path / "records").read_text() == before
-    plan = json.loads((tmp_path / "out").read_text())
-    kinds = {row["kind"] for row in plan["rows"]}
-    assert kinds == {"first", "second", "stage", "lost", "shuffle", "rounds"}
-    assert plan["about"]["origin"] == 1e7
-    for row in plan["rows"]:
-        assert row["blind"] == (row["nodes"] in BLIND)
-        if row["kind"] in ("first", "second"):
-            assert row["predicted"] == pytest.approx(row["measured"], rel=0.03), row
-    printed = capsys.readouterr().out
-    assert "HeavyReduce, second, 16 hosts" in printed
-    assert "MISSED" in printed  # staging took what was made up
-
-
-def test_a_line_that_was_not_written_to_its_end_is_left_out_and_what_is_missing_is_measured(tmp_path, monkeypatch):
-    path = tmp_path / "records"
-    lines_of(path)
-    whole = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(whole[:3]) + whole[3][:40])
-    assert len(Lines(path).lines) == 3
-    requested = []
-
-    class Hosts:
-        def __init__(self, count, *_):
-            requested.append(count)
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
-        def call(self, ranks, function, names, *_):
-            requested.append((ranks, tuple(names)))
-            return {}
-
-        def forget_disks(self):
-            pass
-
-    monkeypatch.setattr(virtual, "Hosts", Hosts)
-    monkeypatch.setattr(virtual, "_trajectory", lambda place, topology, frames: place)
-    virtual.measure(Lines(path), CASES, 1, 1, False, float("inf"), tmp_path)
-    assert requested == [16, (4, CASES), (8, CASES), (16, CASES)]
-    assert len(Lines(path).lines) == 6
-
-
 def test_what_plans_say_of_their_error_is_what_was_measured():
     known = accuracy(RESULTS)
     for kind, observed in ACCURACY.items():
@@ -220,54 +128,9 @@ def test_answers_that_do_not(ours, theirs, message):
         compare("x", np.array(ours), "peer", np.array(theirs), 0.05, "why")
 
 
-def test_an_empty_cell_is_no_number(tmp_path):
-    (tmp_path / "table.csv").write_text("a,b\n1,2\n3,\n")
-    np.testing.assert_equal(read_column(tmp_path / "table.csv", "b"), [2, math.nan])
-
-
-def test_a_tool_that_is_missing_is_said():
-    contest = Contest(None, {"gmx": Tool("gmx", None, "not installed: apt-get install gromacs")})
-    assert contest.peer("gmx", "x.py") == []
-    assert contest.missing("gmx") == ["gmx is not compared: not installed: apt-get install gromacs."]
-
-
-def test_processes_are_run_in_turn(tmp_path):
-    log = tmp_path / "log"
-    write = "import sys; open(sys.argv[1], 'a').write(sys.argv[2]); print(0.5)"
-    sides = [
-        Contender("a", [sys.executable, "-c", write, str(log), "a"], phases=lambda output: {"inside": float(output)}),
-        Contender("b", [sys.executable, "-c", write, str(log), "b"], before=lambda: log.open("a").write("-")),
-        Contender("c", [sys.executable, "-c", write, str(log), "c"], warm=False),
-    ]
-    times = run_in_turn(sides, 2)
-    assert log.read_text() == "a-b" + "a-bc" * 2
-    assert times["a"]["inside"] == [0.5, 0.5]
-    assert len(times["b"]["wall"]) == 2
-
-
 def test_a_process_that_fails_is_quoted():
     with pytest.raises(HimachError, match=r"(?s)^a ended with 3:.*no such thing"):
         run_in_turn([Contender("a", [sys.executable, "-c", "print('no such thing'); raise SystemExit(3)"])], 1)
-
-
-def test_more_cores_than_there_are():
-    with pytest.raises(HimachError, match="100000 cores"), on_cores(100_000):
-        pass
-
-
-def test_what_is_told_is_read_back(capsys):
-    report("cold: direct", "1.5 GB/s", "92 %")
-    report("rmsd, 2 ranks: map phase against --cache off", "8.8 times (0.022 s)", "5 times")
-    report("small frames: memory (index; resident)", "26.4; 24 bytes", "40 bytes")
-    print("with values: 87.1 million pairs/s on 2 ranks (61 to 90)")
-    print("  of which nothing is read")
-    assert numbers(capsys.readouterr().out) == {
-        "cold: direct": 1.5,
-        "rmsd, 2 ranks: map phase against --cache off": 8.8,
-        "small frames: memory (index; resident) [1]": 26.4,
-        "small frames: memory (index; resident) [2]": 24,
-        "with values": 87.1,
-    }
 
 
 def test_who_is_not_root_is_told_so(monkeypatch, tmp_path):

@@ -13,20 +13,7 @@ from himach.ranks.mpi import connect
 from himach.ranks.process_exit import promised_rank, promised_ranks, under_launcher
 
 from . import twin
-from .cases import (
-    Everything,
-    First,
-    Many,
-    Middle,
-    Present,
-    Second,
-    Tallied,
-    Tally,
-    Third,
-    chain_of,
-    check,
-    make_small,
-)
+from .cases import Everything, First, Many, Middle, Present, Second, Tallied, Tally, Third, chain_of, check, make_small
 from .twin import canonical, check_twin, made_up, make_work, run_engine, run_twin
 
 if under_launcher():

@@ -148,8 +148,7 @@ def test_a_name_and_a_path_at_one_place():
 
 @given(
     st.lists(
-        st.text(st.characters(exclude_characters="\0", exclude_categories=[]), min_size=1, max_size=300),
-        unique=True,
+        st.text(st.characters(exclude_characters="\0", exclude_categories=[]), min_size=1, max_size=300), unique=True
     )
 )
 @example(["run\ud800", "run\ud801"])  # which the kernel cannot be told

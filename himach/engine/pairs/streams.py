@@ -13,18 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from himach.engine.pairs.block import (
-    Array,
-    Block,
-    Column,
-    Columns,
-    Form,
-    Raw,
-    by_shard,
-    objects,
-    raw,
-    row_bytes,
-)
+from himach.engine.pairs.block import Array, Block, Column, Columns, Form, Raw, by_shard, objects, raw, row_bytes
 from himach.engine.pairs.keys import ENCODED, ROWS
 from himach.engine.pairs.presence import Presence
 from himach.engine.pairs.sharding import shard_pairs
