@@ -76,7 +76,7 @@ def is_interruption(error: BaseException) -> bool:
 
 FIRST_SAYS = 1.0  # seconds that other ranks leave to rank 0, which usually prints the same error
 OTHERS_SAY = 10.0  # seconds that a leaving rank gives running ranks to report it and end all
-LEAVING, RUNNING = 0, 1
+LEAVING, FAILED, RUNNING = 0, 1, 2  # words of ranks at their ends and at the beginning of a run
 PROXY = "hydra_pmi_proxy"
 PMI_FINALIZE = b"cmd=finalize\n"  # of PMI-1, between MPICH's ranks and their launcher: it no longer needs the others
 ANSWERS = 2.0  # seconds that the proxy may take to answer
@@ -185,7 +185,7 @@ def watch_exit(comm: Communicator, abort: Callable[[int], NoReturn]) -> None:
         abort(getattr(error, "exit_code", 1))
 
     def leave() -> None:
-        if os.getpid() == process and threading.get_ident() == thread and RUNNING in _tell(comm, LEAVING):
+        if os.getpid() == process and threading.get_ident() == thread and {*_tell(comm, LEAVING)} != {LEAVING}:
             time.sleep(OTHERS_SAY)
             exit_process(1, "told")
 
@@ -202,24 +202,24 @@ def _end_with_error(comm: Communicator, error: HimachError) -> None:
         print(f"himach: error: {error}", file=sys.stderr, flush=True)
     if everywhere:
         with contextlib.suppress(HimachError):  # a rank may have caught the error and gone on
-            meet(comm, error, patience=FIRST_SAYS)
-            pmi_finalize()
-            exit_process(error.exit_code)
+            if {*_tell(comm, FAILED, error)} == {FAILED}:
+                pmi_finalize()
+                exit_process(error.exit_code)
 
 
 def enter_run(comm: Communicator) -> None:
     """Begin a run together with all ranks; raise RankError if one has left."""
     words = _tell(comm, RUNNING)
-    if LEAVING in words:
+    if ended := [rank for rank, word in enumerate(words) if word != RUNNING]:
         raise RankError(
-            f"rank {words.index(LEAVING)} of {comm.size} ended before this run began; every rank must make the same "
-            "calls of himach.run(), up to the end of the script"
+            f"rank {ended[0]} of {comm.size} ended before this run began; every rank must make the same calls of "
+            "himach.run(), up to the end of the script"
         )
 
 
-def _tell(comm: Communicator, word: int) -> list[int]:
-    """Tell all ranks whether this one runs on or leaves; return what each said."""
-    meet(comm)
+def _tell(comm: Communicator, word: int, error: HimachError | None = None) -> list[int]:
+    """Tell all ranks whether this one runs on or leaves; return what each said. Raise an error if they do not come."""
+    meet(comm, error, patience=FIRST_SAYS)
     words: list[int] = comm.allgather(word)
     return words
 

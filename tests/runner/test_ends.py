@@ -67,6 +67,18 @@ if promised_rank() == 0:
     print("both")
 """
 
+CAUGHT = """
+import sys, himach
+from himach.ranks.process_exit import promised_rank
+
+try:
+    himach.run("rmsd", sys.argv[1], sys.argv[2], cache="off", step=0)
+except himach.HimachError:
+    if promised_rank() != 1:
+        raise
+exec(sys.argv[3])
+"""
+
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
@@ -189,6 +201,16 @@ def test_a_rank_that_leaves_between_two_runs_ends_all(tmp_path, what):
     assert done.returncode == 1, done.stderr
     assert ("ValueError: mine" if "mine" in what else "rank 1 of 2 ended before this run began") in done.stderr
     assert done.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("what", ["", "himach.run('rmsd', sys.argv[1], sys.argv[2], cache='off', stop=1)"])
+def test_an_error_that_one_rank_catches_and_another_does_not_ends_all(tmp_path, what):
+    script = tmp_path / "caught.py"
+    script.write_text(CAUGHT)
+    done = mpiexec(2, [sys.executable, str(script), DATA[1], DATA[3], what], timeout=60)
+    assert done.returncode in (1, 2), done.stderr
+    assert "step must not be 0" in done.stderr
+    assert not what or "rank 0 of 2 ended before this run began" in done.stderr
 
 
 def test_a_script_of_which_ranks_ran_two_versions_is_refused(script, tmp_path):
