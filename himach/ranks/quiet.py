@@ -84,13 +84,21 @@ def _once() -> Callable[..., None]:
     return show
 
 
+class _LogFile(logging.FileHandler):
+    """Log file; where it cannot be written, say so once and go on without it."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        log.removeHandler(self)
+        print(f"himach: HIMACH_LOG: {self.baseFilename}: {sys.exc_info()[1]}", file=sys.stderr, flush=True)
+
+
 @cache
 def open_log() -> None:
     """Let messages of this process go to the log file, and details to standard error, as the environment says."""
     handlers: list[logging.Handler] = []
     if path := os.environ.get("HIMACH_LOG"):
         try:
-            handlers.append(logging.FileHandler(path, encoding="utf-8", errors="backslashreplace"))
+            handlers.append(_LogFile(path, encoding="utf-8", errors="backslashreplace"))
             handlers[0].setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         except OSError as error:
             print(f"himach: HIMACH_LOG: {path}: {error.strerror}", file=sys.stderr, flush=True)
