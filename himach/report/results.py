@@ -267,7 +267,9 @@ def _group_means(folder: RunFolder, rows: Sequence[ReportRow]) -> Iterator[dict[
         if row.member and row.checks is not None:
             means[row.title, row.unit][groups.get(row.member, "")].append(row.checks.estimate.value)
     for (title, unit), values in means.items():
-        edges = np.histogram_bin_edges(np.concatenate([*values.values()]), HISTOGRAM_BINS)
+        every = np.concatenate([*values.values()])
+        margin = 1e-9 * np.abs(every).max() or 1.0  # bins of means that differ by less would have no width
+        edges = np.linspace(every.min() - margin, every.max() + margin, HISTOGRAM_BINS + 1)
         for group, numbers in sorted(values.items()):
             steps = np.repeat(edges, 2), np.repeat([0, *np.histogram(numbers, edges)[0], 0], 2)[1:-1]
             yield {"title": title, "unit": unit, "group": group, "means": sorted(numbers), "histogram": steps}
