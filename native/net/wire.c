@@ -22,7 +22,7 @@ typedef struct {
     { true, sizeof(wire_question), sizeof(wire_question) + WIRE_MAX_NAME, 1 }
 
 static const verb_limits limits[WIRE_VERBS] = {
-    [WIRE_OPEN] = {true, sizeof(wire_open_head) + 1, sizeof(wire_open_head) + 3 * WIRE_MAX_NAME, 1},
+    [WIRE_OPEN] = {true, sizeof(wire_open_head) + 1, sizeof(wire_open_head) + (size_t)3 * WIRE_MAX_NAME, 1},
     [WIRE_FRAME] = {true, WIRE_FRAME_HEAD + 12, WIRE_MAX_FRAME, 4},
     [WIRE_FLUSH] = {true, 0, 0, 1},
     [WIRE_READ] = {true, 0, 8 * WIRE_MAX_NUMBERS, 8},

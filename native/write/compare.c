@@ -48,10 +48,11 @@ static int find_ids(stored_frame *f) {
 /* --- Reading ----------------------------------------------------------------------------------------------------- */
 
 void stored_free(stored_frame *stored) {
-    // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): it is another one for each copy
+    // NOLINTBEGIN(clang-analyzer-unix.Malloc): they are others for each copy
     free(stored->record);
     free(stored->positions);
     free(stored->frame.ids);
+    // NOLINTEND(clang-analyzer-unix.Malloc)
     stored->frame.ids = NULL;
     stored->record = NULL;
     stored->positions = NULL;
@@ -90,6 +91,7 @@ int stored_read(int fd, const segment_key *key, uint64_t offset, uint64_t length
     if (stored->record == NULL) {
         return bodhi_fail_memory();
     }
+    // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): it was taken just now
     ssize_t got = io_read(fd, stored->record, (size_t)length, offset, READ_ANY);
     int status = got == (ssize_t)length ? check_record(stored, key, offset, length)
                  : got < 0              ? bodhi_fail(BODHI_MISS, "the disk says: %m")
