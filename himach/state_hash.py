@@ -148,6 +148,8 @@ class StateHasher:
         names = {cls.__name__ for cls in kind.__mro__ if cls.__module__.partition(".")[0] == "MDAnalysis"}
         if "UpdatingAtomGroup" in names:
             return self._updating
+        if "SelectionParser" in names:  # one of all selections, whose state is that of the last one that it read
+            return lambda parser: "parser"
         if names & _ATOMS:
             label = f"atoms {sorted(names & _ATOMS)}"
             return lambda group: self._parts(label, np.asarray(group.ix), group.universe, _notes(group))

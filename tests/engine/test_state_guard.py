@@ -145,6 +145,21 @@ def test_later_stages_keep_what_they_like():
     assert run(chain) == [[len(FRAMES)]]
 
 
+class Near(himach.Analysis):
+    """Selects in map() by the parser that an updating selection of setup() knows."""
+
+    def setup(self, universe):
+        self.near = universe.select_atoms("around 4 bynum 1:12", updating=True)
+
+    def map(self, frame):
+        yield himach.Row(near=len(self.near), carbons=len(frame.universe.select_atoms("name CA")))
+
+
+def test_selections_in_map_leave_updating_selections_of_setup_as_they_are():
+    table = himach.run(Near(), *sample("villin"), stop=2, cache="off", progress=False).outcome
+    assert table["carbons"].tolist() == [35, 35]
+
+
 class First(himach.Analysis):
     """Keeps what is of the first frame, and writes to each."""
 
