@@ -144,7 +144,9 @@ class Row:
 class _Signature:
     """Parameters of an analysis as a signature, by which editors complete."""
 
-    def __get__(self, analysis: Analysis | None, cls: type[Analysis]) -> inspect.Signature:
+    def __get__(self, analysis: Analysis | None, cls: type[Analysis]) -> inspect.Signature | None:
+        if cls.__init__ is not Analysis.__init__:
+            return None
         kind = inspect.Parameter.KEYWORD_ONLY
         each = [(item.name, item.default, item.type) for item in cls.parameters().values()]
         return inspect.Signature(

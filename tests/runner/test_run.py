@@ -191,6 +191,11 @@ def test_editors_see_the_parameters_of_an_analysis():
     assert str(inspect.signature(Radius)) == "(*, selection: str = 'protein')"
     assert list(inspect.signature(load("rmsd")).parameters)[:3] == ["selection", "fit", "reference"]
 
+    class Made(Radius):
+        def __init__(self, atoms): ...
+
+    assert str(inspect.signature(Made)) == "(atoms)"
+
 
 def test_an_analysis_is_run_by_its_name():
     assert himach.run("rmsd", DCD, PSF, stop=np.int64(2))["rmsd"].rows == 2
