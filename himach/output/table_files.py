@@ -136,7 +136,8 @@ def _parquet(table: Table) -> bytes:
 
     native = (cells.astype(cells.dtype.newbyteorder("=")) if isinstance(cells, np.ndarray) else cells
               for cells in map(unify_types, table.values()))  # fmt: skip
-    arrays = [*map(pyarrow.array, native)]
+    empty = pyarrow.null()  # the type of cells that are all None
+    arrays = [array.cast(pyarrow.string()) if array.type == empty else array for array in map(pyarrow.array, native)]
     fields = [
         pyarrow.field(clean(name), array.type, metadata={"unit": unit} if (unit := table.units.get(name)) else None)
         for name, array in zip(table, arrays, strict=True)

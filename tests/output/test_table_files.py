@@ -202,6 +202,7 @@ def test_integers_of_64_bits_and_what_is_absent_come_back_from_parquet():
     columns = {"i": [-(2**63), 2**63 - 1, None], "b": [True, None, None], "t": [None, None, None]}
     arrow = pyarrow.read_table(io.BytesIO(table_content(Table(columns), "table", "parquet")))
     assert arrow.to_pydict() == columns
+    assert list(map(str, arrow.schema.types)) == ["int64", "bool", "string"]  # of whole columns, so that files fit
 
 
 def read_netcdf(table):
