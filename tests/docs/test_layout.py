@@ -36,10 +36,10 @@ NO_ROOMS = {"data", "golden", "golden_packed", "results", "peers", "analyses", "
 #: Room -> lines of source that it may have. A merge lowers a figure; none is raised.
 BUDGETS: dict[str, int] = {
     "himach": 3648,
-    "himach/checkpoint": 2333,
-    "himach/cli": 1636,
+    "himach/checkpoint": 2328,
+    "himach/cli": 1625,
     "himach/conversion": 1435,
-    "himach/engine": 5861,
+    "himach/engine": 5850,
     "himach/io": 75,
     "himach/io/datasets": 4134,
     "himach/io/push": 969,
