@@ -90,6 +90,8 @@ class _LogFile(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         log.removeHandler(self)
         print(f"himach: HIMACH_LOG: {self.baseFilename}: {sys.exc_info()[1]}", file=sys.stderr, flush=True)
+        with suppress(OSError):  # of what is not written
+            self.close()
 
 
 @cache
