@@ -145,10 +145,10 @@ class _Signature:
     """Parameters of an analysis as a signature, by which editors complete."""
 
     def __get__(self, analysis: Analysis | None, cls: type[Analysis]) -> inspect.Signature | None:
-        if cls.__init__ is not Analysis.__init__:
+        kind, parameters = inspect.Parameter.KEYWORD_ONLY, cls.parameters()
+        if cls.__init__ is not Analysis.__init__ or not parameters:
             return None
-        kind = inspect.Parameter.KEYWORD_ONLY
-        each = [(item.name, item.default, item.type) for item in cls.parameters().values()]
+        each = [(item.name, item.default, item.type) for item in parameters.values()]
         return inspect.Signature(
             [inspect.Parameter(name, kind, default=value, annotation=hint) for name, value, hint in each]
         )

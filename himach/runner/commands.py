@@ -92,16 +92,19 @@ class RunCommand:
 
     def _make_job(self, world: World) -> Job:
         """Make the job on every rank; if pairs may be kept, record which files are opened while modules are loaded."""
-        from himach.checkpoint.sources import OpenedFiles
         from himach.runner.rerun import read_record, recorded_job
         from himach.runner.scripts import find_analyses
 
-        record, files = None, OpenedFiles()
+        record = files = None
+        if self.keeps or self.rerun or self.update:
+            from himach.checkpoint.sources import OpenedFiles
+
+            files = OpenedFiles()
         if self.rerun is not None:
             record = on_first_rank(world.comm, partial(read_record, self.rerun), share=True)
 
         def make() -> Job:
-            with files.recording() if self.keeps or self.rerun or self.update else nullcontext():
+            with nullcontext() if files is None else files.recording():
                 if record is not None:
                     return recorded_job(record, self.parameters, self.job_fields())
                 changes = {} if self.update is None else self.update.changes(self.quiet)
@@ -109,7 +112,8 @@ class RunCommand:
                 analyses = find_analyses(self.analyses, self.parameters)
                 return Job(**values, analyses=analyses, several=len(analyses) > 1)
 
-        return replace(run_collectively(world.comm, make), loaded=files.digests, drawer=self.drawer)
+        loaded = {} if files is None else files.digests
+        return replace(run_collectively(world.comm, make), loaded=loaded, drawer=self.drawer)
 
 
 def _raise_losses(result: Result) -> None:
