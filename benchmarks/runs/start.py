@@ -1,13 +1,11 @@
 """How long a run takes to start: from the command to the first map() of the last rank, over cached frames.
 
-`main` prints the seconds for 1, 4 and 16 ranks, how many files each process had opened by then (by Python: folders
-that it looks into for modules count, too; what libraries in C open does not), and how often ranks of the whole run call
-MPI, each beside its bar.
+`main` prints the seconds for 1, 4 and 16 ranks, and how many files each process had opened by then (by Python: folders
+that it looks into for modules count, too; what libraries in C open does not), each beside its bar.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -34,8 +32,6 @@ SCRIPT = FOLDER / "analyses" / "begins.py"
 BARS = {1: 0.40, 4: 0.8, 16: 1.6}
 #: Files that a rank opens, after the first one.
 FILES = 200
-#: Bytes that a rank receives by collective calls of a whole run.
-RECEIVED = 64_000
 #: Put where Python looks when it starts: counts what a process opens, from its start or from the fork that made it.
 COUNTING = """
 import os, sys
@@ -54,11 +50,10 @@ sys.addaudithook(hook)
 
 
 class Start(NamedTuple):
-    """One start: seconds to the first map() of the last rank, files that each rank had opened by then, calls of MPI."""
+    """One start: seconds to the first map() of the last rank and files that each rank had opened by then."""
 
     seconds: float
     files: list[int]
-    mpi: dict[str, int]
 
 
 @click.option("-n", "ranks", multiple=True, type=click.IntRange(min=1), metavar="RANKS", help="This alone.  [1, 4, 16]")
@@ -100,8 +95,7 @@ def _start(ranks: int, data: Data, store: Path, hook: Path) -> Start:
         if done.returncode:
             raise HimachError(f"{' '.join(command)} failed: {done.stderr}")
         told = [Path(folder, str(rank)).read_text().split() for rank in range(ranks)]
-        mpi = json.loads(Path(folder, "run.out", "run.json").read_text())["mpi"]
-    return Start(max(float(when) for when, _ in told) - began, [int(files) for _, files in told], mpi)
+    return Start(max(float(when) for when, _ in told) - began, [int(files) for _, files in told])
 
 
 def _print(ranks: int, starts: list[Start]) -> None:
@@ -115,8 +109,5 @@ def _print(ranks: int, starts: list[Start]) -> None:
         print(
             f"    files opened: rank 0 {first}, others {most} at most ({'holds' if most < FILES else 'above'} {FILES})"
         )
-        calls, most = (max(start.mpi[name] for start in starts) for name in ("collectives", "received"))
-        limit = f"{'holds' if most <= RECEIVED else 'above'} {RECEIVED / 1e3:.0f} kB"
-        print(f"    MPI, the rank with the most: {calls} collective calls, {most / 1e3:.1f} kB received ({limit})")
     else:
         print(f"    files opened: {first}")
