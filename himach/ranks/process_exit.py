@@ -218,7 +218,7 @@ def enter_run(comm: Communicator) -> None:
 
 
 def _tell(comm: Communicator, word: int, error: HimachError | None = None) -> list[int]:
-    """Tell all ranks whether this one runs on or leaves; return what each said. Raise an error if they do not come."""
+    """Tell all ranks whether this one runs on or leaves; return the words of all. Raise an error if none come."""
     meet(comm, error, patience=FIRST_SAYS)
     words: list[int] = comm.allgather(word)
     return words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,10 @@ from MDAnalysis import AtomGroup, Universe
 from himach.errors import UsageError
 
 
-def name_groups(universe: Universe, path: Path) -> None:
-    """Let all selections of a Universe have the groups of an index file; raises UsageError."""
+def name_groups(universe: Universe, path: Path, numbers_by_name: Mapping[str, list[int]]) -> None:
+    """Let selections of a Universe have the groups of an index file, of `read_groups`; raises UsageError."""
     groups, total = {}, len(universe.atoms)
-    for name, numbers in _read_groups(path).items():
+    for name, numbers in numbers_by_name.items():
         if outside := [number for number in numbers if not 0 < number <= total]:
             raise UsageError(f"index {path}: group {name} has atom {outside[0]}, and the topology has {total} atoms")
         groups[name] = universe.atoms[[number - 1 for number in sorted(set(numbers))]]
@@ -25,7 +26,7 @@ def name_groups(universe: Universe, path: Path) -> None:
     type(universe.atoms).select_atoms = select_atoms  # a class of this Universe alone
 
 
-def _read_groups(path: Path) -> dict[str, list[int]]:
+def read_groups(path: Path) -> dict[str, list[int]]:
     """Return the atoms of each group, numbers from 1, by its name; the last of groups of one name counts."""
     groups: dict[str, list[int]] = {}
     name = ""

@@ -31,11 +31,11 @@ from himach.io.universe.view import View
 from himach.output.claim import FOLDER, PAIRS
 from himach.output.record import Record
 from himach.planning.observation import MemberTimes
-from himach.ranks.collective import is_everywhere, run_collectively, warn_once
+from himach.ranks.collective import is_everywhere, on_first_rank, run_collectively, warn_once
 from himach.ranks.communicator import Communicator, World
 from himach.ranks.launch.memory import default_memory, scratch_directory
 from himach.ranks.quiet import say
-from himach.runner.index_groups import name_groups
+from himach.runner.index_groups import name_groups, read_groups
 from himach.runner.options import Job
 from himach.runner.place import OutcomePlace, located
 from himach.staging.assembly.assemble import assemble_for_run
@@ -87,6 +87,7 @@ class RankRun:
     common: EnsembleContext
     place: OutcomePlace | None = None  # where the outcome goes; None in a dry run
     started: float = 0.0  # when the user started the run
+    index_groups: Mapping[str, list[int]] = field(default_factory=dict)  # atoms of groups of the index file, from 1
     files: OpenedFiles | None = None  # records the files that analyses open; None if no pairs are kept
     paths: Paths | None = None  # follows atoms, if NoJump is requested
     views: list[View] = field(default_factory=list)  # bind frames to each analysis
@@ -139,6 +140,8 @@ class RankRun:
             topology = [] if self.job.topology is None else [public_name(self.job.topology)]
             self.files = OpenedFiles([*self.opened.origin.paths, *topology])
             self.files.digests.update(self.job.loaded)
+        if self.job.index is not None:  # read once, as it may be written meanwhile
+            self.index_groups = on_first_rank(comm, partial(read_groups, self.job.index), share=True)
         self.views = run_collectively(comm, lambda: [self._set_up(chain) for chain in self.chains])
         self.atoms = needed_atoms(self.views)
 
@@ -156,7 +159,7 @@ class RankRun:
             follow=None if self.paths is None else partial(self.paths.positions_at, opened),
         )
         if self.job.index is not None:
-            name_groups(view.universe, self.job.index)
+            name_groups(view.universe, self.job.index, self.index_groups)
         if (transform := universe_transform(self.job)) is not None:
             view.transform(transform)
         for stage in chain:

@@ -137,8 +137,8 @@ def _mend(leaders: Communicator, dataset: Dataset, stamp: OriginStamp) -> tuple[
     """
     own = run_collectively(leaders, partial(_unreadable, dataset))
     numbers = np.unique(np.concatenate(leaders.allgather(own)))
-    held = run_collectively(leaders, partial(dataset.holds, numbers, native=True))
-    lost = numbers[~np.any(leaders.allgather(held & ~np.isin(numbers, own)), axis=0)]
+    cached = run_collectively(leaders, partial(dataset.holds, numbers, native=True))
+    lost = numbers[~np.any(leaders.allgather(cached & ~np.isin(numbers, own)), axis=0)]
     rewritten = run_collectively(leaders, partial(_heal, dataset, stamp, np.intersect1d(own, lost)))
     lost = np.setdiff1d(lost, np.concatenate(leaders.allgather(rewritten)))
     copied = np.setdiff1d(own, np.concatenate([rewritten, lost]))
