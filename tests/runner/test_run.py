@@ -1,11 +1,9 @@
 """`himach.run` from Python: a script, `__main__`, several ranks, what comes back."""
 
 import inspect
-import os
 import subprocess
 import sys
 import textwrap
-import threading
 from pathlib import Path
 
 import MDAnalysis as mda
@@ -219,16 +217,6 @@ def test_groups_of_an_index_file_are_selected_by_name_and_count_as_the_map(tmp_p
         np.testing.assert_array_equal(by_group.outcome["radius"]["radius"], by_name.outcome["radius"]["radius"])
     with pytest.raises(himach.HimachError, match="Failed to find group: Other"):
         himach.run("rmsd", DCD, PSF, index=index, selection="group Other", cache="off")
-
-
-def test_an_index_file_is_read_once_for_all_ranks(tmp_path):
-    """A second reader of a pipe gets nothing; a file that changes meanwhile is the same on all ranks."""
-    index = tmp_path / "index.ndx"
-    os.mkfifo(index)
-    writer = threading.Thread(target=index.write_text, args=("[ Some ]\n1 2 3 4\n",), daemon=True)
-    writer.start()
-    outcome = himach.run(Radius(selection="group Some"), DCD, PSF, index=index, ranks=2, stop=4, cache="off").outcome
-    assert len(outcome["radius"]["radius"]) == 4
 
 
 @pytest.mark.parametrize(
