@@ -146,7 +146,12 @@ def disk(tmp_path):
 
 
 def test_a_disk_that_gets_full_ends_the_keeping_and_not_the_run(ground, disk):
-    message = ground.ended(ground.start("out", "--pairs", disk / "pairs", slow=0.5))
+    run = ground.start("out", "--pairs", disk / "pairs", slow=1.5)
+    assert wait_until(lambda: parts(disk / "pairs"), 60)
+    with pytest.raises(OSError, match="No space left on device"), open(disk / "others", "wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    message = ground.ended(run)
     assert message.count("No space left on device") == 1
     ground.same("out")
     assert parts(disk / "pairs")

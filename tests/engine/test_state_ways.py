@@ -229,7 +229,7 @@ a module's generator, by a function: COUNT | map: n = number()
   before: COUNT = (i for i in range(99))
           def number():
               return next(COUNT)
-a module's file: F, an? | before: F = open(__file__) | map: n = len(F.readline())
+a module's file: F, an? | before: F = open(os.open(__file__, 0), closefd=False) | map: n = len(F.readline())
 a module's random: R, a random generator | before: R = random.Random(1) | map: n = R.random()
 a context variable: V, a ContextVar | before: V = contextvars.ContextVar('V') | map: n = V.get(0) + 1; V.set(n)
 a thread's own: T, a | before: T = threading.local() | setup: T.n = 0 | map: T.n += 1; n = T.n
