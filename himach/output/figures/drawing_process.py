@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import os
 import pickle
@@ -100,13 +99,10 @@ def main() -> None:
     set_parent_death_signal(os.getppid())
     answers, sys.stdout = sys.stdout.buffer, io.StringIO()
     sys.stdout.close()  # printing raises an error
-    gc.disable()  # imports leave nothing to collect
-    vars(import_module("matplotlib.artist"))["kwdoc"] = lambda artist: ""  # its docstrings cost a fifth of the import
-    canvas().subplots()
     with stand_ins():
+        vars(import_module("matplotlib.artist"))["kwdoc"] = lambda artist: ""  # its docstrings cost a fifth of the import
+        canvas().subplots()
         import_module("himach.examples.drawing")
-    gc.freeze()
-    gc.enable()  # figures are cycles
     sys.path[:], formats, packed = pickle.load(sys.stdin.buffer)
     sys.stderr = sys.stdout
     pickle.dump([None if plot is None else _render(plot, formats) for plot in packed], answers)
