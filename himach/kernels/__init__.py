@@ -4,21 +4,25 @@ Positions are float32 in Å, boxes as in ``frame.box``. Answers equal MDAnalysis
 decided or counted. Nothing here imports MDAnalysis.
 """
 
-from himach.kernels.angles import dihedrals, order_parameters
-from himach.kernels.molecules import (
+from himach.kernels.kernels import (
     centers,
+    contacts,
     deviation_sums,
+    dihedrals,
+    dssp,
     gyration,
+    histogram,
     move,
+    neighbors,
+    order_parameters,
     rmsd,
     rmsd_matrix,
+    sasa,
     superposition,
     unwrap,
+    within,
     wrap,
 )
-from himach.kernels.proteins import dssp
-from himach.kernels.search import contacts, histogram, neighbors, within
-from himach.kernels.surface import sasa
 
 __all__ = [
     "centers", "contacts", "deviation_sums", "dihedrals", "dssp", "gyration", "histogram", "move", "neighbors",

@@ -4,7 +4,6 @@ import importlib.util
 import subprocess
 import sysconfig
 from pathlib import Path
-from types import SimpleNamespace
 
 import MDAnalysis
 import numpy as np
@@ -17,7 +16,6 @@ from support import needs
 from himach import kernels
 
 SOURCES = Path(__file__).parents[2] / "himach" / "kernels"
-ROOMS = ("angles", "molecules", "proteins", "search", "surface")
 FLAGS = [
     "-fPIC", "-shared", "-D_GNU_SOURCE", "-DHIMACH_PORTABLE", "-ffp-contract=off", "-fno-math-errno",
     "-fno-trapping-math", "-w", "-Wno-psabi", f"-I{SOURCES}", f"-I{sysconfig.get_path('include')}",
@@ -36,17 +34,13 @@ def portable(tmp_path_factory):
     folder = tmp_path_factory.mktemp("kernels")
     library = folder / "libportable.so"
     subprocess.run([compiler, "-O2", *FLAGS, *SOURCES.rglob("*.c"), "-o", library, "-lm"], check=True)
-    functions = {}
-    for room in ROOMS:
-        source, extension = folder / f"{room}.c", folder / f"{room}.so"
-        subprocess.run([cython, *CYTHON, SOURCES / room / f"{room}.pyx", "-o", source], check=True)
-        subprocess.run([compiler, *FLAGS, source, library, f"-Wl,-rpath,{folder}", "-o", extension], check=True)
-        spec = importlib.util.spec_from_file_location(room, extension)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        functions |= {name: getattr(module, name) for name in kernels.__all__ if hasattr(module, name)}
-    assert functions.keys() == set(kernels.__all__)
-    return SimpleNamespace(**functions)
+    source, extension = folder / "kernels.c", folder / "kernels.so"
+    subprocess.run([cython, *CYTHON, SOURCES / "kernels.pyx", "-o", source], check=True)
+    subprocess.run([compiler, *FLAGS, source, library, f"-Wl,-rpath,{folder}", "-o", extension], check=True)
+    spec = importlib.util.spec_from_file_location("kernels", extension)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def answers(of, situation):

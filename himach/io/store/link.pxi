@@ -92,7 +92,7 @@ cdef class LinkHandle:
         return bytes(self.served.identity[:16]).hex()
 
     def runs(self, int kind, uint64_t first, uint64_t last):
-        """Runs of frames of one kind from `first` to `last`, three numbers each; of `RUNS_AT_ONCE` there may be more."""
+        """Runs of frames of one kind from `first` to `last`, three numbers each; `RUNS_AT_ONCE` may not be all."""
         return self.ask(WIRE_RUNS, "", first, last, kind)
 
     def open_reader(self, numbers, wanted):

@@ -97,7 +97,7 @@ cdef class PusherHandle:
         check_served(status)
 
     def push_slice(self, number, double time, ids, positions, box, velocities, forces):
-        """Push a slice, whose atoms are `ids`, n whole numbers; the vectors are (n, 3). All may be of any array-like."""
+        """Push a slice, whose atoms are `ids`, n whole numbers; the vectors are (n, 3). All may be array-likes."""
         cdef bodhi_frame frame
         cdef cnp.ndarray atoms
         cdef const int64_t *told

@@ -1,8 +1,5 @@
 # Centres of groups of atoms, and molecules under the periods of a box: wrapped into it, or made whole.
 
-include "../lattice.pxi"
-
-
 cdef extern from "box/lattice.h":
     void lattice_fold_all(const lattice *cell, const float *positions, size_t n, float *to) nogil
 

@@ -1,13 +1,4 @@
-"""The boundary to the headers of this folder: check, convert, release the GIL, call, raise."""
-
-from libc.stdint cimport int64_t, uint8_t
-
-import numpy as np
-
-from himach.errors import UsageError
-from himach.kernels.arrays import as_box, as_doubles, as_groups, as_places
-from himach.kernels.arrays import as_output, as_positions, as_rows, as_structures, as_weights
-
+# Deviations of structures, superposition, and the shape of a group of atoms.
 
 cdef extern from "molecules/fit.h":
     double fit_rmsd(const float *positions, const float *reference, const double *weights, size_t n,
@@ -414,6 +405,3 @@ def gyration(positions, weights=None):
     with nogil:
         shape_gyration(&kept[0, 0], each, n, &view[0, 0])
     return result
-
-
-include "periods.pxi"

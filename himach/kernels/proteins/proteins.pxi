@@ -1,12 +1,4 @@
-"""The boundary to `dssp.h`: check, convert, release the GIL, call, raise."""
-
-from libc.stdint cimport int64_t, uint8_t
-
-import numpy as np
-
-from himach.errors import UsageError
-from himach.kernels.arrays import MAX_ATOMS, as_backbone, as_box, as_flags, as_numbers
-
+# The secondary structure of proteins.
 
 cdef extern from "proteins/dssp.h":
     enum:

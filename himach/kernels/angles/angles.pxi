@@ -1,15 +1,4 @@
-"""The boundary to `dihedrals.h` and `order.h`: check, convert, release the GIL, call, raise."""
-
-from libc.stdint cimport int64_t
-
-import numpy as np
-
-from himach.errors import UsageError
-from himach.kernels.arrays import as_box, as_direction, as_groups, as_positions, as_rows
-
-
-include "../lattice.pxi"
-
+# Angles of bonds: dihedrals, and order along a direction.
 
 cdef extern from "angles/dihedrals.h":
     void dihedrals_degrees(const lattice *cell, const float *positions, const int64_t *places, size_t n,

@@ -1,18 +1,4 @@
-"""The boundary to `sasa.h`: check, convert, release the GIL, call, raise."""
-
-from libc.stdint cimport int64_t, uint8_t
-
-from numbers import Integral, Real
-
-import numpy as np
-
-from himach.errors import UsageError
-from himach.kernels.arrays import as_box, as_places, as_positions, as_radii
-
-
-include "../lattice.pxi"
-include "../scratch.pxi"
-
+# The solvent-accessible surface: what of each atom's sphere lies in no other one.
 
 cdef extern from "surface/sasa.h":
     enum:

@@ -1,19 +1,4 @@
-"""The boundary to `search.h`: check, convert, release the GIL, call, raise."""
-
-from libc.stdint cimport int64_t
-from libc.string cimport memcpy
-
-from numbers import Integral, Real
-
-import numpy as np
-
-from himach.errors import UsageError
-from himach.kernels.arrays import MAX_ATOMS, as_box, as_groups, as_positions
-
-
-include "../lattice.pxi"
-include "../scratch.pxi"
-
+# Searches by distance: `within`, `neighbors`, `contacts` and `histogram`.
 
 cdef extern from "search/search.h":
     enum:
