@@ -4,22 +4,17 @@
  * So a pair has the same bits in any part of any matrix. What is done to them is told in fit.c. */
 #include "molecules/deviations.h"
 
-#include "clones.h"
-#include "molecules/fit.h"
+#include "molecules/overlap.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 enum {
-    QUAD = 4,    /* structures side by side */
     ROWS = 32,   /* structures that are held beside the four */
     STRIDE = 256 /* atoms at a time, so that all of these stay in the cache */
 };
 
 #define DOUBT 1e-9 /* of what is compared, relative to the largest terms: rounding decides nothing */
-
-typedef double quad __attribute__((vector_size(8 * QUAD)));
-typedef int64_t truth __attribute__((vector_size(8 * QUAD)));
 
 /* Structures as they are multiplied: weighted, and about their centres if they are laid over one another. */
 struct packed {
@@ -123,42 +118,6 @@ CLONES static void multiply_in_place(const double *left, const double *four, siz
     inner[0] = sum;
 }
 
-/* The coefficients of the characteristic polynomial x^4 + c2 x^2 + c1 x + c0. */
-struct polynomial {
-    quad c2, c1, c0;
-};
-
-INLINE void make_polynomial(const quad s[9], struct polynomial *p) {
-    quad squares = s[0] * s[0];
-    for (int i = 1; i < 9; i++) {
-        squares += s[i] * s[i];
-    }
-    const quad determinant =
-        s[0] * (s[4] * s[8] - s[5] * s[7]) - s[1] * (s[3] * s[8] - s[5] * s[6]) + s[2] * (s[3] * s[7] - s[4] * s[6]);
-    const quad key[4][4] = {
-        {s[0] + s[4] + s[8], s[5] - s[7], s[6] - s[2], s[1] - s[3]},
-        {s[5] - s[7], s[0] - s[4] - s[8], s[1] + s[3], s[6] + s[2]},
-        {s[6] - s[2], s[1] + s[3], s[4] - s[0] - s[8], s[5] + s[7]},
-        {s[1] - s[3], s[6] + s[2], s[5] + s[7], s[8] - s[0] - s[4]},
-    };
-    quad upper[4][4], lower[4][4];
-    for (int i = 0; i < 4; i++) {
-        for (int j = i + 1; j < 4; j++) {
-            upper[i][j] = key[0][i] * key[1][j] - key[0][j] * key[1][i];
-            lower[i][j] = key[2][i] * key[3][j] - key[2][j] * key[3][i];
-        }
-    }
-    p->c2 = -2.0 * squares;
-    p->c1 = -8.0 * determinant;
-    p->c0 = upper[0][1] * lower[2][3] - upper[0][2] * lower[1][3] + upper[0][3] * lower[1][2] +
-            upper[1][2] * lower[0][3] - upper[1][3] * lower[0][2] + upper[2][3] * lower[0][1];
-}
-
-/* The magnitude of each lane: the sign's bit is cleared. */
-INLINE void magnitude(const quad *x, quad *to) {
-    *to = (quad)((truth)*x & INT64_MAX);
-}
-
 /* The overlap of one lane, if superposition finds it; the matrix's trace if nothing is laid over anything. */
 static double overlap_of(const struct sums *sums, int lane, int superpose) {
     double s[9];
@@ -172,37 +131,11 @@ static double deviation_of(const struct sums *sums, int lane, int superpose, dou
     return sqrt(fabs(sums->squares[lane] - 2 * overlap_of(sums, lane, superpose)) / weight);
 }
 
-/* The largest eigenvalues by Newton's method, each lane for itself as fit_overlap() does it; returns a bit for each
- * lane that needs more than that. */
-INLINE unsigned newton(const struct sums *sums, quad *root) {
-    struct polynomial p;
-    make_polynomial(sums->inner, &p);
-    quad x = sums->squares / 2.0;
-    truth going = {-1, -1, -1, -1}, hard = {0};
-    for (int i = 0; i < FIT_ITERATIONS; i++) {
-        const quad b = (x * x + p.c2) * x, a = b + p.c1;
-        const quad slope = 2.0 * x * x * x + b + a;
-        const truth steep = (truth)(slope > FIT_ALONE * x * x * x);
-        hard |= going & ~steep;
-        going &= steep;
-        const quad change = (a * x + p.c0) / slope;
-        quad next = x - change, size;
-        magnitude(&change, &size);
-        x = (quad)((going & (truth)next) | (~going & (truth)x));
-        going &= (truth)(size >= FIT_PRECISION * x);
-        if (!(going[0] | going[1] | going[2] | going[3])) {
-            break;
-        }
-    }
-    *root = x;
-    hard |= going;
-    return (hard[0] ? 1U : 0) | (hard[1] ? 2U : 0) | (hard[2] ? 4U : 0) | (hard[3] ? 8U : 0);
-}
-
 /* Deviations of four pairs. */
 CLONES static void measure(const struct sums *sums, int superpose, double weight, double to[QUAD]) {
     quad overlap = sums->inner[0] + sums->inner[4] + sums->inner[8];
-    const unsigned hard = superpose ? newton(sums, &overlap) : 0;
+    const quad guess = sums->squares / 2.0;
+    const unsigned hard = superpose ? overlap_newton(sums->inner, &guess, &overlap) : 0;
     for (int lane = 0; lane < QUAD; lane++) {
         to[lane] = hard >> lane & 1 ? deviation_of(sums, lane, superpose, weight)
                                     : sqrt(fabs(sums->squares[lane] - 2 * overlap[lane]) / weight);
@@ -222,12 +155,12 @@ INLINE unsigned at_least(const struct sums *sums, const quad *threshold, unsigne
     const quad slope = (4.0 * square + 2.0 * p.c2) * t + p.c1;
     const quad bend = 12.0 * square + 2.0 * p.c2;
     const quad margin = DOUBT * (most * most) * (most * most);
-    const truth positive = (truth)(t > 0.0);
-    const truth inside =
-        ~positive | (truth)(value < -margin) | (truth)(slope * t < -margin) | (truth)(bend * square < -margin);
-    const truth outside =
-        positive & (truth)(value > margin) & (truth)(slope * t > margin) & (truth)(bend * square > margin);
-    const truth neither = ~(inside | outside);
+    const whole positive = (whole)(t > 0.0);
+    const whole inside =
+        ~positive | (whole)(value < -margin) | (whole)(slope * t < -margin) | (whole)(bend * square < -margin);
+    const whole outside =
+        positive & (whole)(value > margin) & (whole)(slope * t > margin) & (whole)(bend * square > margin);
+    const whole neither = ~(inside | outside);
     unsigned bits = 0;
     for (int lane = 0; lane < QUAD; lane++) {
         bits |= (inside[lane] ? 1U : 0) << lane;

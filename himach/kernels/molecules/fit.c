@@ -4,7 +4,7 @@
  * the structures' inner products. Newton's method finds it from above, where it is alone. */
 #include "molecules/fit.h"
 
-#include "molecules/quad.h"
+#include "molecules/overlap.h"
 
 #include <math.h>
 
@@ -28,8 +28,8 @@ CLONES static void find_centre(const float *positions, const double *weights, si
 }
 
 struct products {
-    double inner[3][3]; /* sum of weight times position times reference */
-    double squares;     /* sum of weight times the squares of both */
+    double inner[9]; /* sum of weight times position times reference */
+    double squares;  /* sum of weight times the squares of both */
     double weight;
 };
 
@@ -54,30 +54,11 @@ CLONES static struct products multiply(const float *positions, const float *refe
         weight += a.weight;
     }
     return (struct products){
-        .inner = {{total(&xu), total(&xv), total(&xw)},
-                  {total(&yu), total(&yv), total(&yw)},
-                  {total(&zu), total(&zv), total(&zw)}},
+        .inner = {total(&xu), total(&xv), total(&xw), total(&yu), total(&yv), total(&yw), total(&zu), total(&zv),
+                  total(&zw)},
         .squares = total(&squares),
         .weight = total(&weight),
     };
-}
-
-static double determinant3(const double m[3][3]) {
-    return m[0][0] * (m[1][1] * m[2][2] - m[1][2] * m[2][1]) - m[0][1] * (m[1][0] * m[2][2] - m[1][2] * m[2][0]) +
-           m[0][2] * (m[1][0] * m[2][1] - m[1][1] * m[2][0]);
-}
-
-/* The determinant of a symmetric matrix from the minors of its upper and lower two rows. */
-static double determinant4(const double m[4][4]) {
-    double upper[4][4], lower[4][4];
-    for (int i = 0; i < 4; i++) {
-        for (int j = 0; j < 4; j++) {
-            upper[i][j] = m[0][i] * m[1][j] - m[0][j] * m[1][i];
-            lower[i][j] = m[2][i] * m[3][j] - m[2][j] * m[3][i];
-        }
-    }
-    return upper[0][1] * lower[2][3] - upper[0][2] * lower[1][3] + upper[0][3] * lower[1][2] +
-           upper[1][2] * lower[0][3] - upper[1][3] * lower[0][2] + upper[2][3] * lower[0][1];
 }
 
 /* Rotate the plane (i, j) so that m[i][j] vanishes; the rows of `vectors` with it. */
@@ -121,47 +102,32 @@ static double largest_by_rotations(double m[4][4], double vector[4]) {
     return m[largest][largest];
 }
 
+/* The same pair of structures in every lane. */
+static void spread(const double s[9], quad inner[9]) {
+    for (int i = 0; i < 9; i++) {
+        inner[i] = (quad){s[i], s[i], s[i], s[i]};
+    }
+}
+
 /* The matrix whose largest eigenvalue is the greatest overlap that a rotation gives, and its vector the quaternion. */
-static void make_key(const double s[3][3], double key[4][4]) {
-    const double all[4][4] = {
-        {s[0][0] + s[1][1] + s[2][2], s[1][2] - s[2][1], s[2][0] - s[0][2], s[0][1] - s[1][0]},
-        {s[1][2] - s[2][1], s[0][0] - s[1][1] - s[2][2], s[0][1] + s[1][0], s[2][0] + s[0][2]},
-        {s[2][0] - s[0][2], s[0][1] + s[1][0], s[1][1] - s[0][0] - s[2][2], s[1][2] + s[2][1]},
-        {s[0][1] - s[1][0], s[2][0] + s[0][2], s[1][2] + s[2][1], s[2][2] - s[0][0] - s[1][1]},
-    };
-    memcpy(key, all, sizeof all);
+static void make_key(const quad inner[9], double key[4][4]) {
+    quad keys[4][4];
+    overlap_key(inner, keys);
+    for (int i = 0; i < 16; i++) {
+        key[i / 4][i % 4] = keys[i / 4][i % 4][0];
+    }
 }
 
-static double largest_eigenvalue(const double s[3][3], double guess) {
+CLONES double fit_overlap(const double s[9], double guess) {
+    quad inner[9], root;
+    spread(s, inner);
+    const quad guesses = {guess, guess, guess, guess};
+    if ((overlap_newton(inner, &guesses, &root) & 1) == 0) {
+        return root[0];
+    }
     double key[4][4], vector[4];
-    make_key(s, key);
-    double squares = 0;
-    for (int i = 0; i < 3; i++) {
-        for (int j = 0; j < 3; j++) {
-            squares += s[i][j] * s[i][j];
-        }
-    }
-    const double c2 = -2 * squares, c1 = -8 * determinant3(s), c0 = determinant4(key);
-    double x = guess;
-    for (int i = 0; i < FIT_ITERATIONS; i++) {
-        const double b = (x * x + c2) * x, a = b + c1;
-        const double slope = 2 * x * x * x + b + a;
-        if (!(slope > FIT_ALONE * x * x * x)) {
-            break; /* close to another eigenvalue, as of atoms on a line */
-        }
-        const double change = (a * x + c0) / slope;
-        x -= change;
-        if (fabs(change) < FIT_PRECISION * x) {
-            return x;
-        }
-    }
+    make_key(inner, key);
     return largest_by_rotations(key, vector);
-}
-
-double fit_overlap(const double inner[9], double guess) {
-    double s[3][3];
-    memcpy(s, inner, sizeof s);
-    return largest_eigenvalue(s, guess);
 }
 
 double fit_rmsd(const float *positions, const float *reference, const double *weights, size_t n, int superpose) {
@@ -169,8 +135,8 @@ double fit_rmsd(const float *positions, const float *reference, const double *we
     find_centre(positions, weights, n, centre);
     find_centre(reference, weights, n, reference_centre);
     const struct products products = multiply(positions, reference, weights, n, centre, reference_centre);
-    const double overlap = superpose ? largest_eigenvalue(products.inner, products.squares / 2)
-                                     : products.inner[0][0] + products.inner[1][1] + products.inner[2][2];
+    const double overlap = superpose ? fit_overlap(products.inner, products.squares / 2)
+                                     : products.inner[0] + products.inner[4] + products.inner[8];
     return sqrt(fabs(products.squares - 2 * overlap) / products.weight);
 }
 
@@ -180,7 +146,9 @@ void fit_rotation(const float *positions, const float *reference, const double *
     find_centre(positions, weights, n, centre);
     find_centre(reference, weights, n, reference_centre);
     const struct products products = multiply(positions, reference, weights, n, centre, reference_centre);
-    make_key(products.inner, key);
+    quad inner[9];
+    spread(products.inner, inner);
+    make_key(inner, key);
     largest_by_rotations(key, q);
     const double w = q[0], x = q[1], y = q[2], z = q[3];
     const double all[9] = {

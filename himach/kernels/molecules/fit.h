@@ -3,12 +3,6 @@
 
 #include <stddef.h>
 
-/* Newton's method for the greatest overlap ends after so many steps, or when a step is that small, relatively. It is
- * left where the polynomial's slope, relative to that of the cube, is less than it is at a root that is alone. */
-#define FIT_ITERATIONS 50
-#define FIT_PRECISION  1e-14
-#define FIT_ALONE      1e-2
-
 /* The deviation of n > 0 positions from a reference about their centres, the least of any rotation if `superpose`. */
 double fit_rmsd(const float *positions, const float *reference, const double *weights, size_t n, int superpose);
 

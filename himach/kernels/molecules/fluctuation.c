@@ -9,8 +9,6 @@
 #define LIMIT 0x1p30   /* units: squares have less than 62 bits, three together */
 #define MAGIC 0x1.8p52 /* what is added to it is rounded to an integer, in its last bits */
 
-typedef int64_t whole __attribute__((vector_size(8 * QUAD)));
-
 /* In units, rounded to nearest; 0 where they are too many, or no number, which `*far` gets as bits. */
 INLINE whole in_units(const quad *length, whole *far) {
     const quad none = {MAGIC, MAGIC, MAGIC, MAGIC};

@@ -8,6 +8,7 @@
 enum { QUAD = 4 };
 
 typedef double quad __attribute__((vector_size(8 * QUAD)));
+typedef int64_t whole __attribute__((vector_size(8 * QUAD)));
 
 /* Four atoms: their coordinates by axis, and their weights. */
 struct atoms {
