@@ -22,11 +22,6 @@ static inline uint32_t bits_first(uint64_t word) {
     return (uint32_t)__builtin_ctzll(word);
 }
 
-/* Return how many bits of a word are set. */
-static inline uint32_t bits_count(uint64_t word) {
-    return (uint32_t)__builtin_popcountll(word);
-}
-
 /* Return how many intervals the bits of n words make, of which one comes each `stride` words. */
 BITS_CLONES static uint32_t bits_intervals(const uint64_t *words, size_t n, size_t stride) {
     uint32_t count = 0;

@@ -19,7 +19,6 @@ import numpy.typing as npt
 from himach.engine.pairs.block import MOST_SHARDS, Block, Form
 from himach.engine.shuffle.exchange import Exchange, shard_range
 from himach.engine.shuffle.runs import Runs
-from himach.engine.shuffle.used import UsedRows
 from himach.engine.stamps import Frames, FrameTable, Stamps, no_boxes
 from himach.selection import Selected, forward
 
@@ -203,15 +202,25 @@ class Shuffle:
         """Return blocks with the table of only the frames of their rows."""
         if not blocks:
             return [], FrameTable.joined([])
-        used = UsedRows(len(self._stamps))
+        used = np.zeros(len(self._stamps), np.bool_)
         for block in blocks:
-            if block.form == Form.PAIR or block.values is None:
-                used.mark(block.at, 1)
-            elif block.form == Form.INTERVAL:
-                used.mark_intervals(block.at, block.values)
-            else:
-                used.mark(block.at, 64 * block.values.shape[1])
-        table = self._stamps.chosen(used.close())
+            _mark_frames(block, used)
+        rows = np.flatnonzero(used)
+        table = self._stamps.chosen(rows)
         if self._boxed and table.boxes is None:  # boxes of a series must not depend on other keys
             table = replace(table, boxes=no_boxes(len(table)))
-        return [replace(block, at=used.renumber(block.at)) for block in blocks], table
+        return [replace(block, at=np.searchsorted(rows, block.at).astype(np.uint32)) for block in blocks], table
+
+
+def _mark_frames(block: Block, used: npt.NDArray[np.bool_]) -> None:
+    """Mark the frames of a block's rows in the table of this rank."""
+    at, lengths, values = block.at, np.ones(len(block), np.uint32), block.values
+    if block.form == Form.INTERVAL and values is not None:
+        lengths = values
+    elif block.form == Form.BITS and values is not None:
+        at = np.unique(at)  # bits of many keys begin at the same frame
+        lengths = np.minimum(64 * values.shape[1], len(used) - at)
+    while len(at):
+        used[at] = True
+        longer = lengths > 1
+        at, lengths = at[longer] + np.uint32(1), lengths[longer] - np.uint32(1)
