@@ -60,11 +60,7 @@ def _analyse(run: RankRun) -> RankOutcome:
         seconds = {"startup": ready - run.started, "zazen": time.time() - ready}
         counts = ", ".join(f"{number} {kind}" for kind, number in share.counts.items())
         log_detail(comm.rank, f"assigned frames: {counts}; {seconds['startup']:.2f} s after the start")
-        with (
-            closing_collectively(comm, share),
-            nullcontext() if run.paths is None else closing_collectively(comm, run.paths),
-            ranks_apart(comm),
-        ):
+        with closing_collectively(comm, share), ranks_apart(comm):
             passed, source = _map_and_reduce(run)
         read = _read_counts(source) + jumps
         log_detail(comm.rank, f"mapped and reduced, {time.time() - run.started:.2f} s after the start")

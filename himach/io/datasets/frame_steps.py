@@ -1,14 +1,11 @@
-"""Transformations of frames before map(): `universe_transform()`, and `Paths`, which do not jump.
-
-A path does not jump through the periodic boundary: each atom has a shift, frame by frame.
+"""Transformations of frames before map(): `universe_transform()`, and `Paths`, which do not jump through the boundary.
 
 From one frame to the next each atom takes the shortest step in the box of the later one (von Bülow, Bullerjahn and
 Hummer, J. Chem. Phys. 153, 021101 (2020)). The box vectors by which steps in the file are longer are summed as integers
 of a small unit, so that sums do not depend on how frames are divided among ranks.
 
-In a run, the ranks read all frames once before the first map(): each reads consecutive frames and counts the periods by
-which atoms jump between them. The counts are in the memory of each node (`Paths`), so every rank can compute the shifts
-of any frame.
+In a run, the ranks read all frames once before the first map() and count the periods by which atoms jump to each frame.
+The counts are in the memory of each node, so every rank can compute the shifts of any frame.
 """
 
 from __future__ import annotations
@@ -16,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +20,7 @@ import numpy.typing as npt
 
 from himach.errors import UsageError
 from himach.frame import RawFrame, Vectors
-from himach.io.datasets.opening import OpenFrames
+from himach.io.datasets.opening import OpenFrames, share_from_first
 from himach.io.datasets.request import FramesRequest
 from himach.io.datasets.source import Source
 from himach.ranks.collective import run_collectively
@@ -125,10 +121,7 @@ MOST_PERIODS = np.iinfo(np.int16).max
 
 
 def jumps(before: Vectors, after: Vectors, vectors: npt.NDArray[np.float64], frame: int) -> Counts:
-    """Return the periods by which atoms jumped from one frame to the next, beyond the shortest step.
-
-    `vectors`: float64 (3, 3), Å: vectors of the later frame's box, lower triangular.
-    """
+    """Return the periods by which atoms jumped between frames; `vectors` are of the later box, float64 (3, 3), Å."""
     if not np.all(np.diagonal(vectors) > 0):
         raise UsageError(f"frame {frame} has no box by which its atoms could be followed; leave nojump out")
     step = np.empty((3, len(after)))  # by axis, as below
@@ -198,39 +191,6 @@ def total(shifts: Sequence[Shift], n_atoms: int) -> Shift:
     return atoms, sums[atoms]
 
 
-#: Bytes sent from node to node at a time.
-ROUND_BYTES = 32 << 20
-
-
-class NodeBytes:
-    """Shared memory of a node's ranks, with the same content on every node."""
-
-    def __init__(self, world: World, n_bytes: int) -> None:
-        self._world = world
-        self._shared = world.share_words(max(1, -(-n_bytes // 8)))
-        self.content: npt.NDArray[np.uint8] = self._shared.words.view(np.uint8)[:n_bytes]
-
-    def exchange(self, places: Iterable[tuple[int, int, int]]) -> None:
-        """Copy bytes written by ranks of one node to all others (collective).
-
-        `places`: number of the node that has the bytes, their first position, and the one after the last.
-        """
-        self._world.node.barrier()
-        leaders = self._world.leaders
-        if leaders is not None and leaders.size > 1:
-            for node, first, last in places:
-                for start in range(first, last, ROUND_BYTES):
-                    piece = self.content[start : min(last, start + ROUND_BYTES)]
-                    sent = leaders.bcast(piece.tobytes() if leaders.rank == node else None, root=node)
-                    piece[:] = np.frombuffer(sent, np.uint8)
-        self._world.node.barrier()
-
-    def close(self) -> None:
-        """Free the memory (collective over the node)."""
-        self.content = np.empty(0, np.uint8)
-        self._shared.close()
-
-
 class Paths:
     """Removes jumps from frames, from the first selected one on; molecules are made whole first, if requested."""
 
@@ -250,8 +210,8 @@ class Paths:
             first.positions = np.array(first.positions)
         self._rows: slice | Ints = slice(0, self._n_atoms)
         self._extract(first)
-        self._memory: NodeBytes | None = None
-        self._ends: Ints = np.zeros(1, np.int64)
+        self._jumps: npt.NDArray[np.void] = np.empty(0, JUMP)
+        self._ends: Ints = np.zeros(1, np.int64)  # of the jumps to each step
         self._vectors: Doubles = np.empty((0, 3, 3))
         self._at = 0  # step that _moved and _shift belong to
         self._moved: Ints = np.empty((0, 3), np.int64)
@@ -286,36 +246,30 @@ class Paths:
     def count(self, world: World, source: Source, n_steps: int) -> None:
         """Count the jumps in the first `n_steps` steps of the selection (collective)."""
         comm = world.comm
-        order = [rank for ranks in world.node_ranks for rank in ranks]  # neighbours on one node
-        position = order.index(comm.rank)
-        nodes = [node for node, ranks in enumerate(world.node_ranks) for _ in ranks]
-        part = range(n_steps * position // comm.size, n_steps * (position + 1) // comm.size)
-        jump_rows, vectors = run_collectively(comm, partial(self._count_jumps, source, part))
-        by_position = dict(comm.allgather((position, ([len(array) for array in jump_rows], vectors))))
-        lengths = [np.array(by_position[place][0], np.int64) for place in range(comm.size)]
-        self._vectors = np.concatenate([by_position[place][1] for place in range(comm.size)])
-        self._ends = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
-        bounds = JUMP.itemsize * np.concatenate([[0], np.cumsum([array.sum() for array in lengths])]).astype(np.int64)
-        self._memory = NodeBytes(world, int(bounds[-1]))
-        place = slice(int(bounds[position]), int(bounds[position + 1]))
-        if jump_rows:
-            self._memory.content[place] = np.concatenate(jump_rows).view(np.uint8)
-        spans = [(int(start), int(stop)) for start, stop in pairwise(bounds)]
-        self._memory.exchange([(node, *span) for node, span in zip(nodes, spans, strict=True) if span[0] < span[1]])
+        part = range(n_steps * comm.rank // comm.size, n_steps * (comm.rank + 1) // comm.size)
+        by_rank = comm.gather(run_collectively(comm, partial(self._count_jumps, source, part)))
 
-    def _count_jumps(self, source: Source, part: range) -> tuple[list[npt.NDArray[np.void]], Doubles]:
-        """Return the jumps to each step of `part` from the one before, and the box vectors, (n, 3, 3)."""
-        jump_rows: list[npt.NDArray[np.void]] = []
-        vectors = np.empty((len(part), 3, 3))
+        def join() -> tuple[npt.NDArray[np.void], Ints, Doubles]:
+            jump_rows, counts, vectors = (np.concatenate(columns) for columns in zip(*by_rank, strict=True))
+            return jump_rows, np.concatenate([[0], np.cumsum(counts)]), vectors
+
+        (self._jumps, self._ends, self._vectors), _ = share_from_first(world, join)
+
+    def _count_jumps(self, source: Source, part: range) -> tuple[npt.NDArray[np.void], Ints, Doubles]:
+        """Return the jumps to each step of `part` from the one before, their counts, and the box vectors, (n, 3, 3)."""
+        jump_rows = [np.empty(0, JUMP)]
+        counts, vectors = np.zeros(len(part), np.int64), np.empty((len(part), 3, 3))
         steps = np.arange(max(part.start - 1, 0), part.stop) if len(part) else np.empty(0, np.int64)
         before = None
         for step, raw in zip(steps.tolist(), source.read(numbers_at(self._frames, steps)), strict=True):
             after = self._extract(raw)
             if step >= part.start:
                 box = vectors[step - part.start] = after.vectors_to_follow()
-                jump_rows.append(np.empty(0, JUMP) if before is None else _jumps(before, after, box))
+                if before is not None:
+                    jump_rows.append(_jumps(before, after, box))
+                    counts[step - part.start] = len(jump_rows[-1])
             before = after.positions.copy()  # the reader reuses its memory
-        return jump_rows, vectors
+        return np.concatenate(jump_rows), counts, vectors
 
     def _extract(self, raw: RawFrame) -> PartialFrame:
         """Return the followed atoms, made whole in the frame's own memory if requested."""
@@ -335,21 +289,14 @@ class Paths:
             yield raw
 
     def _go_to(self, step: int) -> None:
-        assert self._memory is not None
-        stored = self._memory.content.view(JUMP)
         forward = step > self._at
         for index in range(self._at + 1, step + 1) if forward else range(self._at, step, -1):
-            chunk = stored[self._ends[index] : self._ends[index + 1]]
+            chunk = self._jumps[self._ends[index] : self._ends[index + 1]]
             atoms = chunk["atom"].astype(np.int64)
             _, units = periods_to_shift((atoms, chunk["periods"].astype(np.int64)), self._vectors[index])
             self._moved[atoms] += units if forward else -units
             self._shift[atoms] = self._moved[atoms] * UNIT
         self._at = step
-
-    def close(self) -> None:
-        """Free the counts (collective over the node)."""
-        if self._memory is not None:
-            self._memory.close()
 
 
 def _jumps(before: npt.NDArray[np.float32], after: PartialFrame, vectors: Doubles) -> npt.NDArray[np.void]:
