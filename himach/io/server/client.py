@@ -61,31 +61,19 @@ class BitmapFrames(CachedFrames):
 
 
 class Client(bodhi.LinkHandle, BitmapFrames):
-    """A connection to a store's server, made by `find` and `himach.io.server.survey`; for one thread at a time.
+    """A connection to a store's server, for one thread at a time; frames are read as from a `Dataset`.
 
-    Frames are read as from a `Dataset`. On this machine they do not pass through the server: it returns their locations
-    and protects their segments from eviction while they are read. From another machine (with its `key`) the stored
-    bytes come over the connection and are checked here.
+    On this machine the server only tells where they are and protects their segments; from another one it sends bytes.
     """
 
     def __init__(self, address: Path | str, owner: int, timeout: float, *, key: bytes = b"") -> None:
         super().__init__(os.fsencode(address), owner, int(timeout * 1000), key)
-        self._opened = "", b""
-
-    @property
-    def name(self) -> str:
-        """Name of the open dataset."""
-        return self._opened[0]
-
-    @property
-    def generation(self) -> bytes:
-        """Fingerprint of the dataset's content."""
-        return self._opened[1]
+        self.name, self.generation = "", b""
 
     def open(self, name: str, generation: bytes = b"") -> Client:
         """Open a dataset once, before any query; return this client."""
         self.open_dataset(name, generation)
-        self._opened = name, generation
+        self.name, self.generation = name, generation
         return self
 
     def read(self, numbers: npt.ArrayLike, options: ReadOptions = WHOLE) -> Reading:

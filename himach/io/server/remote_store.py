@@ -1,7 +1,6 @@
-"""Datasets on other machines: `RemoteStore`, and `RemoteDataset`, whose frames come from several servers.
+"""Datasets on other machines: `RemoteStore`, and `RemoteDataset`, whose frames come from several servers in parallel.
 
-Opening the store asks all servers which frames they have. Frames then come from all of them in parallel, consecutive
-frames from the same server; if a server fails or a frame is damaged, other copies are read.
+If a server fails or a frame is damaged, other copies are read.
 """
 
 from __future__ import annotations
@@ -32,20 +31,7 @@ ABSENT = "absent"
 
 
 class RemoteStore(ServedStore):
-    """The datasets of a server and its peers, in place of a store of this node; read-only.
-
-    Parameters
-    ----------
-    server
-        Any of the servers.
-    seconds
-        Time limit for all of them to answer.
-
-    Raises
-    ------
-    StoreError
-        The given server does not answer, or refuses.
-    """
+    """The datasets of a server and its peers, in place of a store of this node; read-only."""
 
     def __init__(self, server: Server, seconds: float = SURVEY_SECONDS) -> None:
         self.path = Path(server.text)
@@ -68,13 +54,7 @@ class RemoteStore(ServedStore):
     def dataset(
         self, name: str, generation: bytes = b"", *, create: bool = False, segment_bytes: int = 0
     ) -> RemoteDataset:
-        """Open one generation of a dataset; it is never created.
-
-        Raises
-        ------
-        StoreNotFoundError
-            No server has it.
-        """
+        """Open one generation of a dataset; it is never created."""
         holders = [
             _Holder(answer, item)
             for answer in self.survey.answers
@@ -135,28 +115,15 @@ class RemoteDataset(BitmapFrames):
     """Frames of one generation of a dataset on servers of other machines; for one thread at a time."""
 
     def __init__(self, name: str, generation: bytes, holders: Sequence[_Holder]) -> None:
-        self._name, self._generation = name, generation
+        self.name, self.generation = name, generation
+        # As a store it differs between nodes, so that each of them reads a part.
+        self.identity = f"{holders[0].server.text} from {node_name()}"
         self._holders = list(holders)
-
-    @property
-    def name(self) -> str:
-        """Name of the dataset."""
-        return self._name
-
-    @property
-    def generation(self) -> bytes:
-        """Fingerprint of the dataset's content."""
-        return self._generation
 
     def close(self) -> None:
         """Close all connections."""
         for holder in self._holders:
             holder.drop()
-
-    @property
-    def identity(self) -> str:
-        """Identity as a store; it differs between nodes, so that each of them reads a part."""
-        return f"{self._holders[0].server.text} from {node_name()}"
 
     def frames(self, native: bool, low: int = 0, stop: int = 0) -> BitMap64:
         """Return the numbers of all frames that some server holds natively, or as aliens."""
@@ -168,10 +135,7 @@ class RemoteDataset(BitmapFrames):
         return {"native": len(self.native), "alien": len(self.alien), "bytes": nbytes}
 
     def attachment(self, name: str) -> bytes | None:
-        """Return the attachment of this name from the first store that has it, or None.
-
-        The store with the most recent description of the origin comes first.
-        """
+        """Return the attachment of this name from the first store that has it, the most recent one first, or None."""
         for holder in self._holders:
             with suppress(StoreError):
                 content = holder.client().attachment(name)
@@ -271,10 +235,7 @@ class RemoteReading(Reading):
 
 
 def divide(held_flags: Sequence[npt.NDArray[np.bool_] | None], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the index of the holder to read each frame from; -1 if none has it.
-
-    If several have a frame, consecutive frames come from one, and all get about equal shares.
-    """
+    """Return the holder to read each frame from, -1 for none: equal shares, consecutive frames from the same one."""
     available = [(i, flags) for i, flags in enumerate(held_flags) if flags is not None]
     plan = np.full(len(numbers), -1, dtype=np.int64)
     count = np.zeros(len(numbers), dtype=np.int64)

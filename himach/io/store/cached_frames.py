@@ -51,26 +51,15 @@ def mask_of(frames: BitMap64, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.
 class CachedFrames(FrameSource):
     """Cached frames of one generation of one trajectory, from a store itself or from servers."""
 
+    name: str  # of the dataset
+    generation: bytes  # fingerprint of the dataset's content
+    identity: str  # of the store
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """Name of the dataset."""
-
-    @property
-    @abstractmethod
-    def generation(self) -> bytes:
-        """Fingerprint of the dataset's content."""
-
-    @property
-    @abstractmethod
-    def identity(self) -> str:
-        """Unique identity of the store."""
 
     @abstractmethod
     def facts(self) -> dict[str, int]:

@@ -171,11 +171,7 @@ class Dataset(bodhi.DatasetHandle, CachedFrames):
         self._segment_bytes = segment_bytes
         self._encoding = bodhi.ENCODING_AUTO if packed else bodhi.ENCODING_RAW
         self._writers: dict[int, bodhi.WriterHandle] = {}  # they go before this object does
-
-    @property
-    def identity(self) -> str:
-        """Identity of the store."""
-        return self.store.identity
+        self.identity = store.identity
 
     @property
     def path(self) -> Path:
