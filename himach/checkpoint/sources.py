@@ -1,7 +1,4 @@
-"""Digests of a map's code, `sources()` of all user modules and `versions()` of packages, and of its `OpenedFiles`.
-
-A Python audit hook reports every opened file, except those that C code opens by itself.
-"""
+"""Digests of a map's code, `sources()` of user modules, `versions()` of packages, `OpenedFiles` by an audit hook."""
 
 from __future__ import annotations
 
@@ -41,10 +38,7 @@ def sources(home: str) -> dict[str, tuple[str, str]]:
 
 
 def source_digest(file: str, analyses: frozenset[str] = frozenset(), later: frozenset[str] = LATER) -> str:
-    """Return a digest of a file: of its syntax tree without docstrings, or of its content if it is no Python text.
-
-    The bodies of the methods `later` of the classes `analyses` do not count, unless the file mentions these methods.
-    """
+    """Return a digest of a file: of its syntax without docstrings and, unless mentioned, bodies of `later` methods."""
     try:
         if not file.endswith(".py"):
             raise ValueError
@@ -68,7 +62,7 @@ def _mentions(file: str) -> frozenset[str]:
         if not file.endswith(".py") or not any(name.encode() in text for name in LATER):
             return frozenset()
         nodes = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute))
-        return LATER.intersection(node.attr for node in nodes if node.attr != "plot" and not _is_numpys(node))
+        return LATER.intersection(node.attr for node in nodes if node.attr != "plot")
     except (SyntaxError, ValueError, OSError, RecursionError):
         return frozenset()
 
@@ -99,39 +93,13 @@ def _strip(tree: ast.Module, analyses: frozenset[str], later: frozenset[str]) ->
 
 def _names(tree: ast.Module) -> Iterator[str]:
     """Yield the names that code mentions, also in strings; ANY if it computes names."""
-    libraries = {
-        alias.asname or alias.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module in ("functools", "numpy")
-        for alias in node.names
-    }
-    constant: set[int] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _is_plain(node):
-            constant.add(id(node.func))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield from re.findall(r"\w+", node.value)
-        elif isinstance(node, ast.Attribute | ast.Name) and id(node) not in constant:
+        elif isinstance(node, ast.Attribute | ast.Name):
             name = node.attr if isinstance(node, ast.Attribute) else node.id
-            if name not in ("format", "__dict__") and REFLECTION.fullmatch(name):
-                yield ANY
-            elif not (_is_numpys(node) if isinstance(node, ast.Attribute) else name in libraries):
-                yield name
-
-
-def _is_plain(call: ast.Call) -> bool:
-    """Return whether a call is ``getattr(x, "name")`` or similar, with constant names."""
-    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
-    names = call.args[1:2] if name == "getattr" else call.args if name in ("attrgetter", "methodcaller") else []
-    return bool(names) and all(isinstance(argument, ast.Constant) for argument in names)
-
-
-def _is_numpys(node: ast.Attribute) -> bool:
-    """Return whether a node is ``functools.reduce``, ``np.add.reduce`` or similar."""
-    root: ast.expr = node
-    while isinstance(root, ast.Attribute):
-        root = root.value
-    return isinstance(root, ast.Name) and root.id in ("functools", "np", "numpy")
+            reflects = name not in ("format", "__dict__") and REFLECTION.fullmatch(name)
+            yield ANY if reflects else name
 
 
 def versions() -> dict[str, str]:
