@@ -1,7 +1,6 @@
-"""`CheckpointWriter`: stores pairs during a run; the map loop of a rank asks it after each frame.
+"""`CheckpointWriter`: a thread writes what was mapped since the last commit, as one part per analysis.
 
-At intervals, a thread writes what was mapped since the last commit, as one part per analysis. A killed run thus loses
-what it mapped in less than a minute, or in 2 % of its time.
+A killed run thus loses what it mapped in less than a minute, or in 2 % of its time.
 """
 
 from __future__ import annotations

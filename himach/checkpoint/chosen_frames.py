@@ -37,10 +37,7 @@ def choose_rows(block: Block, kept: Rows) -> Block:
 
 
 def _renumber_rows(form: Form, columns: dict[str, Array], kept: Rows, places: Numbered) -> Numbered:
-    """Renumber `at` to the rows of kept frames, in place; return the rows of the block that remain.
-
-    ``places[i]`` is the number of kept rows before row i of the table.
-    """
+    """Renumber `at` to the rows of kept frames, `places`, in place; return the rows of the block that remain."""
     at = columns["at"]
     if form == Form.PAIR:
         columns["at"] = renumber(at, np.where(kept, places[:-1], NOWHERE))

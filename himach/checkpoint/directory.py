@@ -1,8 +1,4 @@
-"""A directory of kept pairs: for each analysis the generations of its map, each with the parts that runs wrote.
-
-One run at a time uses it (`claim()`). A generation belongs to one map, described by its ``map.json``; each part has a
-name of its own and never changes.
-"""
+"""A directory of kept pairs: for each analysis the generations of its map, each with the parts that runs wrote."""
 
 from __future__ import annotations
 

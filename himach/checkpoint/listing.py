@@ -143,10 +143,7 @@ def format_frames(entry: Entry) -> str:
 
 
 def stretches(covered: BitMap64) -> tuple[int, npt.NDArray[np.int64]]:
-    """Return frame numbers as runs with one common step.
-
-    `ndarray`: int64 (n, 2): the first number and the length of each run.
-    """
+    """Return frame numbers as runs with one common step, int64 (n, 2): the first number and the length of each."""
     numbers = np.array(covered.to_array(), dtype=np.int64)
     steps, counts = np.unique(np.diff(numbers), return_counts=True)
     step = int(steps[np.argmax(counts)]) if len(steps) else 1

@@ -1,7 +1,5 @@
 """The identity of a map: `map_fingerprint()`; pairs of an earlier run are reused if `differences()` finds none.
 
-A fingerprint consists of named digests of all user modules that the analysis needs, the globals that their functions
-use, the parameters, the state after setup(), the topology and the trajectory, and of versions of installed packages.
 A value without a reproducible digest always counts as changed.
 """
 

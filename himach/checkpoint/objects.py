@@ -1,10 +1,8 @@
 """Python objects as bytes without pickles: `Packer` and `unpack()`.
 
-Values of numbers, text, arrays and tuples of these come back as exactly their type. Other values are pickled, if
-allowed, and stay pickled when read (`himach.engine.pairs.values.Pickled`): reading unpickles nothing.
-
-The bytes have the length of a list of kinds and this list, in JSON; a byte per value, the number of its kind; and the
-values of each kind. So no count in them can exceed their length.
+Numbers, text, arrays and tuples of these come back as exactly their type; other values stay pickled when read.
+The bytes are a list of kinds in JSON and its length, a byte per value, and the values of each kind: no count in them
+can exceed their length.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A part: one file of kept pairs. `write_part()`, `open_part()`, `Part`; `read_summary()` for listings.
 
-It is an uncompressed .npz of one block of each kind (see `himach.engine.shuffle.block_file`), the table of the frames
-of their pairs, and the numbers of all frames that it covers, with or without pairs. It gets its name when it is
-complete, and never changes. A power cut may still tear it, which the checksums of the .npz detect.
+An uncompressed .npz of a block of each kind, the table of frames, and the numbers of all covered frames. It is named
+when complete and never changes; a power cut may tear it, which the checksums of the .npz detect.
 """
 
 from __future__ import annotations
@@ -64,10 +63,7 @@ class _Column(NamedTuple):
 
 
 class ColumnFile:
-    """An .npz, open for reading: `description` is its JSON, `nbytes` its size.
-
-    Opening checks the content of the members whose names are in `verify` (None: of all).
-    """
+    """An .npz, open for reading, with its description; the members in `verify` are checked (None: all)."""
 
     def __init__(self, path: Path, verify: Collection[str] | None = None) -> None:
         self.path = path
@@ -225,10 +221,7 @@ class ColumnFile:
 def write_part(
     directory: Path, blocks: Sequence[Block], frames: FrameTable, covered: BitMap64, pickles: bool, **about: Any
 ) -> Path:
-    """Write blocks of any kinds as a part; return its path. The steps of `frames` are frame numbers.
-
-    `about` is what the part says of itself: identity, home, combined, pairs.
-    """
+    """Write blocks of any kinds as a part, with frame numbers as steps; `about`: identity, home, combined, pairs."""
     path = directory / f"{secrets.token_hex(8)}{SUFFIX}"
     kinds: dict[Kind, list[Block]] = {}
     for block in blocks:
@@ -273,11 +266,9 @@ def read_summary(path: Path) -> Summary:
 
 
 def open_part(path: Path, *, trusted: bool, identity: str = "", home: str = "", check: bool = True) -> Part:
-    """Open a part; raise BadPartError if it is unusable or not of the map `identity`.
+    """Open a part of the map `identity`; `check` is False if this process has just written it.
 
-    It is `trusted` if only this user can have written it: then it may have pickles, of an analysis of the module `home`
-    (unless that is ""). Reading its pairs raises that error if the file has changed. `check` is False if this process
-    has just written the part.
+    Only a part that nobody else can have written is `trusted` and may have pickles, of the module `home` ("": any).
     """
     file = ColumnFile(path, None if check else ())
     try:
@@ -318,10 +309,7 @@ class Part:
         return [replace(block, offset=offset) for block in self._blocks]
 
     def chosen(self, requested: BitMap64 | None = None, offset: int = 0) -> tuple[list[Block], FrameTable]:
-        """Return the pairs of `requested` frames (None: all) and the table of these frames, with numbers as steps.
-
-        `at` is the row in this table plus `offset`.
-        """
+        """Return the pairs of `requested` frames (None: all), `at` plus `offset`, and their table by frame numbers."""
         frames = self.frames
         if requested is None or self.covered <= requested:
             return [block.part(0, SHARDS) for block in self.on_disk(offset)], frames

@@ -1,7 +1,4 @@
-"""Attachments of a dataset in a store: the stamp of its origin, times, indexes and topologies.
-
-`attach_origin()` writes them; `read_origin_files()` reads them for a run whose origin is unreachable.
-"""
+"""Attachments of a dataset in a store: the stamp of its origin, times, indexes and topologies."""
 
 from __future__ import annotations
 
@@ -62,10 +59,7 @@ def has_stamp(dataset: CachedFrames) -> bool:
 def attach_origin(
     dataset: Dataset, stamp: OriginStamp, origin: Origin, topology: str | os.PathLike[str] | None
 ) -> None:
-    """Attach to a dataset what a run without the origin needs.
-
-    Call this before frames are written: the stamp tells whether they still match the origin.
-    """
+    """Attach what a run without the origin needs, before frames are written: the stamp tells whether they match."""
     previous = read_stamp(dataset)
     if previous is not None and previous.sequence > stamp.sequence:
         return  # another run has since found the origin in a later state

@@ -50,12 +50,7 @@ def describe(
 def describe_members(
     members: Sequence[Member], keywords: Mapping[str, Any] | None = None, cache: str | None = None
 ) -> dict[str, list[Any]]:
-    """Describe the members of an ensemble.
-
-    `dict of list`: Columns with a cell per member: ``member``, ``group`` (if any has one), ``format``, ``frames`` (of
-    the dataset), ``atoms``, ``first_ps``, ``last_ps``, ``dt_ps``, ``cached`` (frames), ``topology``, and ``error``: why
-    it cannot be read.
-    """
+    """Describe the members of an ensemble by columns; ``error`` says why one cannot be read."""
     store_arguments = _open_store(cache)
     facts: list[Mapping[str, Any]] = []
     for member in members:

@@ -1,8 +1,4 @@
-"""Lookup of the datasets in a node's store that have the frames of a trajectory, also where its files are missing.
-
-`find()` lists the datasets of a trajectory's names, and `match()` selects those that match its present files.
-`OriginChoice` is the opened files, or the dataset in a store that replaces them.
-"""
+"""Lookup of the datasets in a node's store that have the frames of a trajectory, also where its files are missing."""
 
 from __future__ import annotations
 
@@ -67,10 +63,7 @@ def list_names(trajectories: Sequence[Path]) -> list[str]:
 
 
 def open_cache(choice: str) -> tuple[Store | ServedStore | None, str]:
-    """Open the store that the user chose, see `open_chosen`; another user's store through its server.
-
-    The second value names why there is none, or the servers that did not answer.
-    """
+    """Open the chosen store, another user's through its server; say why there is none, or who did not answer."""
     server = parse_choice(choice)
     if server is not None:
         remote = RemoteStore(server)

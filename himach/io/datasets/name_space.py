@@ -1,8 +1,4 @@
-"""The datasets of all nodes in one name space: `list_datasets()`, through any server.
-
-There is no catalogue. Every store that holds a part of a dataset holds its description too, so the stores that answer
-tell together which datasets exist and what is missing.
-"""
+"""The datasets of all nodes in one name space, without a catalogue: each store describes what it holds a part of."""
 
 from __future__ import annotations
 

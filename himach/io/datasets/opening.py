@@ -1,9 +1,6 @@
 """Opening a dataset on all ranks: `open_dataset()` finds caches and origin; `open_frames()` adds what a run needs.
 
-The first rank opens the origin for all, because N ranks would parse and index N times. If the origin is away, a node
-whose store has its stamp stands in. A single process opens a dataset in the same way, in a world of its own.
-
-`FramesAhead` serves readers that request one frame at a time: it predicts the next frames and reads ahead.
+The first rank opens the origin for all, because N ranks would parse and index N times.
 """
 
 from __future__ import annotations
@@ -274,10 +271,7 @@ def choose_together(
     by_name: bool | None = None,
     reads_files: bool = False,
 ) -> tuple[OriginChoice, int, list[Candidate]]:
-    """Choose the origin on the first rank (collective).
-
-    Return the choice, the rank of the store that replaces an absent origin, and the candidates in this node's store.
-    """
+    """Choose the origin on the first rank; return also the rank of a store in its place, and this node's candidates."""
     candidates = _find_together(world, store, names)
     by_rank = world.comm.gather(candidates)
     open_files = open_files or partial(open_origin, request.trajectories, request.topology, request.keywords)
@@ -308,10 +302,7 @@ def choose_together(
 def walk_together(
     world: World, paths: Sequence[os.PathLike[str]], load_indexes: Callable[[], Mapping[str, XdrIndex]]
 ) -> dict[str, XdrIndex]:
-    """Walk over long trajectory files by parts; return their indexes on the first rank (collective).
-
-    Files whose parts do not fit together are left to a walk over the whole of them.
-    """
+    """Walk over long files by parts; return their indexes on the first rank, but of those whose parts do not fit."""
     indexes: dict[str, XdrIndex] = {}
     comm = world.comm
     files = on_first_rank(comm, lambda: list(long_files(paths, load_indexes())), share=True) if comm.size > 1 else []
@@ -325,10 +316,7 @@ def walk_together(
 
 
 def share_from_first(world: World, make: Callable[[], T]) -> tuple[T, SharedObject | None]:
-    """Return on all ranks what `make` returns on the first; its arrays go once to each node (collective).
-
-    The second value makes copies of it that map these arrays; None if there is one rank.
-    """
+    """Return what `make` returns on the first rank, and what makes copies that map its arrays, if there are ranks."""
     if world.comm.size == 1:
         return make(), None
 

@@ -1,13 +1,6 @@
-"""`OriginStamp`: the state of an origin when a store last used it.
+"""`OriginStamp`: an origin when a store last used it. `OriginWatch`: whether it still is as the first rank opened it.
 
-Files with equal states (`FileState`: size and times) are unchanged; if the states differ, `OriginStamp.compare` uses a
-`digest` of their content.
-
-`OriginWatch` checks on every rank that an origin is still as the first rank opened it.
-
-The first rank records the states and the content of the files in an `OriginNote`. Every rank compares its own view of
-the files with the note: on opening, periodically while reading, before storing a frame, and after the last frame. A
-file that only grew counts as unchanged, and so does another copy of the same content.
+Files with equal sizes and times are unchanged; else a `digest` of their content decides.
 """
 
 from __future__ import annotations
@@ -102,10 +95,7 @@ class OriginStamp:
 
     @classmethod
     def from_origin(cls, origin: Origin, keywords: Mapping[str, Any], known: Sequence[OriginStamp] = ()) -> OriginStamp:
-        """Return the stamp of a reachable origin in its present state.
-
-        Read at most `DIGEST_BYTES`, and nothing if a `known` stamp has the same files, sizes and times.
-        """
+        """Return the stamp of a reachable origin; read no content if a `known` stamp has the same sizes and times."""
         files = tuple(map(FileState.from_path, content_files(origin)))
         same = next((stamp for stamp in known if stamp.files == files), None)
         content = digest(files) if same is None else same.content

@@ -212,10 +212,7 @@ class FramesRequest(DatasetRequest):
                 self._set_fields(frames=parse_frames(self.frames))
 
     def steps(self, frames: Selected) -> dict[str, Any]:
-        """Return the transformations of some frames by option name, with a digest in place of a reference file.
-
-        With `nojump`, the result for a frame depends on earlier frames, so the value names the selection.
-        """
+        """Return the transformations by option name; `nojump` names the selection, as it depends on earlier frames."""
         from himach.selection import frames_text
 
         options = {name: value for name, value in vars(self.transform_options).items() if value}
@@ -230,10 +227,7 @@ class FramesRequest(DatasetRequest):
         return result
 
     def select(self, n_frames: int, times: TimesOf | None = None) -> Selected:
-        """Return the selected numbers of `n_frames` frames, by the rules of slices; raises UsageError if none.
-
-        `times` returns times of frames by their numbers, float64 (n,), ps.
-        """
+        """Return the selected numbers of `n_frames` frames, by the rules of slices; raises UsageError if none."""
         if self.frames is not None:
             from himach.selection import chosen
 
@@ -264,10 +258,7 @@ def parse_bound(value: Any, name: str) -> int | str | None:
 
 
 def slice_of_times(start: Any, stop: Any, step: Any, n_frames: int, times: TimesOf | None) -> Any:
-    """Return the slice of frames from a time on, before another, every so often; numbers of frames stay.
-
-    `times` returns times of frames by their numbers, float64 (n,), ps, ascending; None where no frame is known.
-    """
+    """Return the slice of frames by times, which `times` gives by numbers, float64 (n,), ps; None if unknown."""
     bounds = (start, stop, step)
     if not any(isinstance(bound, str) for bound in bounds):
         return slice(*bounds)

@@ -1,9 +1,4 @@
-"""A Universe as the input of a run: `UniverseInput`, made by `from_universe()`.
-
-The run creates its own Universes. They have the same frames, from the same files or memory; the current topology with
-added and guessed attributes; and the same transformations, unless these need other frames. The given Universe is not
-changed and stays at its frame.
-"""
+"""A Universe as the input of a run, which makes its own of the same frames, topology and transformations."""
 
 from __future__ import annotations
 

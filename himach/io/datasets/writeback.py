@@ -1,8 +1,4 @@
-"""`Writeback`: writes missed frames to a store during an analysis, by bounded queues and background threads.
-
-The analysis has priority. Keeping a frame (decoding all of it, packing, writing) uses disk and cores that the analysis
-leaves idle, and a small part of its time (`CpuBudget`); later runs keep the frames beyond that.
-"""
+"""`Writeback`: writes missed frames to a store with the disk and cores that the analysis leaves idle."""
 
 from __future__ import annotations
 
@@ -27,11 +23,7 @@ CHECK_SECONDS = 0.02  # between checks of the idle time, which the system counts
 
 
 class CpuBudget:
-    """The CPU time that a background thread may use.
-
-    The system tells which cores are idle. A core is not idle while another rank or another program computes; it is idle
-    while the analysis waits for the trajectory's disk.
-    """
+    """The CPU time of a background thread: what the system says is idle, also while the analysis waits for its disk."""
 
     def __init__(self, ranks: int = 1, *, only_idle: bool = False) -> None:
         self._ranks = ranks
@@ -114,10 +106,7 @@ class Writeback:
         self._subset: _Queue | None = None
 
     def offer(self, frame: RawFrame) -> None:
-        """Queue a copy of a frame; its arrays may be reused at once. Never raises.
-
-        The memory of a coded frame is taken and replaced.
-        """
+        """Queue a copy of a frame; the memory of a coded one is taken and replaced. Never raises."""
         if self._atoms is not None and self._subset is None:
             try:
                 self._subset = _Queue(open_subset(self._dataset, self._atoms).dataset, self._holds, atoms=self._atoms)

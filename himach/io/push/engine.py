@@ -26,10 +26,7 @@ MIN_BUFFERED_FRAMES = 8
 
 
 class EngineStream:
-    """The frames that an engine sends, numbered from 0.
-
-    imdclient's thread receives them into a bounded buffer; when that is 3/4 full, it asks the engine to pause.
-    """
+    """The frames that an engine sends, numbered from 0; it is asked to pause when the buffer is 3/4 full."""
 
     def __init__(
         self,
@@ -94,10 +91,7 @@ class EngineStream:
             return None
 
     def stop(self) -> None:
-        """Ask the engine to disconnect; frames that it sends until then are still yielded. Callable from any thread.
-
-        An engine may fail if the connection is closed while it sends frames.
-        """
+        """Ask the engine to disconnect, as it may fail if the connection closes while it sends; for any thread."""
         from imdclient.IMDProtocol import IMDHeaderType, create_header_bytes
 
         self.ended = self.ended or "it was told to end"

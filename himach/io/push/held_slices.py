@@ -1,11 +1,7 @@
 """Slices in a node's store: `find_slices()` finds those of a simulation, `HeldSlices` are those of one launch.
 
-The slices of each rank form a dataset. Its name is the simulation's with `SUFFIX` appended; its generation contains the
-rank and the launch (``native/net/launch.c``). A slice is a frame with some of the atoms. Slices of equal
-`SliceKind` belong together.
-
-A launch has a mark, which is the same on all nodes, and in each store a number: a later launch has a higher one
-(``native/store/launches.c``). `SUPERSEDED` is attached to slices that a later launch supersedes.
+A dataset has the slices of a rank; its generation names rank and launch (``native/net/launch.c``). A launch has a mark
+on all nodes, and a number in each store, which is higher for a later one (``native/store/launches.c``).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Authentication of clients on other machines: challenge and response with a shared key.
-
-`read_key` and `make_key` handle the key file; `himach.io.server.admission_listener` takes the connections.
-docs/server.md describes the protocol; the client's side is native/net/link.c.
-"""
+"""Authentication of clients on other machines: challenge and response with a shared key (docs/server.md)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Control of the server of this node's frame store: `start`, `serve`, `stop` and `status`.
-
-`start` runs a server in the background, `serve` in this process; `stop` ends it, and `status` reports its state. The
-data path is native/server/event_loop.c; see docs/server.md.
-"""
+"""Control of the server of this node's store: `start` in the background, `serve` in this process, `stop`, `status`."""
 
 from __future__ import annotations
 
@@ -187,10 +183,7 @@ def serve(
     ready: int | None = None,
     **limits: int,
 ) -> None:
-    """Serve a store until SIGTERM, SIGINT or `stop`; only in the main thread.
-
-    `limits` are those of `bodhi.ServerHandle`, and ``connections``.
-    """
+    """Serve a store in the main thread until SIGTERM, SIGINT or `stop`; `limits`: its handle's, and ``connections``."""
     place = open_store(store).path.absolute()
     users = [_user_id(user) for user in allow_users]
     limits["quota"] = chosen_quota(place, quota)
@@ -319,10 +312,7 @@ def log_path(place: Path) -> Path:
 
 
 def start(store: str | os.PathLike[str] | None = None, **options: Any) -> dict[str, Any]:
-    """Start a server in the background and return once it answers.
-
-    Parameters and errors are those of `serve`.
-    """
+    """Start a server in the background with the options of `serve`, and return once it answers."""
     place = open_store(store).path.absolute()
     running = _read_running(place)
     if running is not None:

@@ -1,11 +1,4 @@
-"""`survey()`: asks a server and all its peers in parallel which datasets they hold.
-
-Each server knows its peers (`himach cache start --peers`) but not what they hold: all are asked within a deadline, and
-those that do not answer are named.
-
-`Server` is the address of a server, with the key for it. `ServedStore` is another user's store, which is only read, and
-only through its server.
-"""
+"""`survey()`: asks a server and all its peers in parallel which datasets they hold, and names who does not answer."""
 
 from __future__ import annotations
 

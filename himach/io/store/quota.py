@@ -1,10 +1,4 @@
-"""Quota, contents and place of a node's store.
-
-`survey()` examines files only, because opening a dataset counts as its use. `chosen_quota()` determines the quota, and
-`Store.set_quota` passes it to the C library; every writer then keeps to it by evicting the least recently used data.
-
-`store_place()` returns the directory of a node's store, `open_store()` opens the store that the user chose.
-"""
+"""The place of this node's store, its quota, and the sizes of what is in it."""
 
 from __future__ import annotations
 
