@@ -27,7 +27,7 @@ from MDAnalysis.coordinates.timestep import Timestep
 from MDAnalysis.core.groups import AtomGroup, GroupBase
 
 from himach.errors import HimachError, UsageError, checks_arguments
-from himach.io.universe.gather import mean_row, rows
+from himach.io.universe.gather import mean_row
 from himach.mdanalysis.sending import pack, strip_results, unpack
 from himach.ranks.collective import Meeting, is_everywhere
 from himach.ranks.communicator import World
@@ -347,7 +347,8 @@ class Backend(BackendBase):  # type: ignore[misc]
 
 
 def _quick_positions(group: Any) -> Any:
-    return rows(group.universe.trajectory.ts.positions, group.ix)
+    positions = group.universe.trajectory.ts.positions
+    return positions.take(group.ix, axis=0) if type(positions) is np.ndarray else positions[group.ix]
 
 
 def _quick_center(
@@ -355,8 +356,7 @@ def _quick_center(
 ) -> Any:
     if weights is None and compound == "group" and not (wrap or unwrap or others):
         atoms = group.atoms
-        center = mean_row(atoms.universe.trajectory.ts.positions, atoms.ix)
-        if center is not None:
+        if (center := mean_row(atoms.universe.trajectory.ts.positions, atoms.ix)) is not None:
             return center
     return _center(group, weights, wrap=wrap, unwrap=unwrap, compound=compound, **others)
 
