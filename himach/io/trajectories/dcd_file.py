@@ -123,22 +123,11 @@ class DcdFile(ReaderFile):
         super().__init__(path, reader, n_frames, opening=opening)
         header = DcdHeader.read(path)
         self._header = header if header is not None and header.is_even else None
-        self._forget()
-        if self._header is not None and not all(map(self._agrees, {0, n_frames - 1})):
-            self._header = None
-        if self._header is not None:
+        if self._header is not None and all(map(self._agrees, {0, n_frames - 1})):
             self._bytes_per_frame = self._header.frame_bytes(self.n_atoms)
+        else:
+            self._header = None
         self._last = -1
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        for name in ("_buffer", "_positions", "_vectors", "_cells", "_cell", "_box"):
-            state.pop(name, None)
-        return {**state, "_file": None, "_first": 0, "_count": 0, "_last": -1}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget()
 
     def read(self, index: int, needed: int | None = None) -> RawFrame:
         """Return a whole frame; its arrays are valid until the next read."""
@@ -159,10 +148,12 @@ class DcdFile(ReaderFile):
         self._count = 0
 
     def _forget(self) -> None:
+        super()._forget()
         self._first = self._count = 0
         self._last = -1
-        self._positions: Vectors = np.empty((self.n_atoms, 3), np.float32)
         self._buffer = np.empty(0, np.uint8)
+        self._positions: Vectors = np.empty(0, np.float32)
+        self._vectors = self._cells = np.empty(0)
         self._cell = b""
         self._box: npt.NDArray[np.float32] | None = None
 
@@ -200,6 +191,7 @@ class DcdFile(ReaderFile):
             return False
         if len(self._buffer) < count * size:
             self._buffer = np.empty(count * size, np.uint8)
+            self._positions = np.empty((self.n_atoms, 3), np.float32)
         content = self._buffer[: count * size]
         if self._fill(memoryview(content), self._header.start + index * size) < len(content):
             return False
@@ -210,13 +202,13 @@ class DcdFile(ReaderFile):
         if (marks != 4 * self.n_atoms).any() or (cells != 48).any():
             return False
         self._vectors = words[:, :, 1:-1].transpose(0, 2, 1)
-        self._cells = frames[:, 4:52].view(f"{order}f8") if cell else None
+        if cell:
+            self._cells = frames[:, 4:52].view(f"{order}f8")
         self._count = count
         return True
 
     def _frame_box(self, place: int) -> npt.NDArray[np.float32] | None:
         """Return a frame's box as MDAnalysis's reader does (`DCDReader._frame_to_ts`)."""
-        assert self._cells is not None
         cell = self._cells[place].astype(np.float64)
         if cell.tobytes() != self._cell:
             self._cell, self._box = cell.tobytes(), _box(cell)

@@ -143,11 +143,11 @@ class FrameDirectory(FrameFile):
             if not os.path.exists(stamp):
                 raise TrajectoryError(f"{stamp} is missing from the frame directory; copy it again or split again")
         self._set_times(self._read_times(), keywords.get("dt"), keywords.get("time_offset", 0.0))
+
+    def _forget(self) -> None:
+        super()._forget()
         self._open_number = -1
         self._open_file: XdrFile | ReaderFile | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_open_number": -1, "_open_file": None}
 
     def read(self, index: int, needed: int | None = None) -> RawFrame:
         """Return a frame; its arrays are valid until the next read."""
@@ -197,7 +197,7 @@ class FrameDirectory(FrameFile):
         """Close the open file until the next read."""
         if self._open_file is not None:
             self._open_file.release()
-        self._open_number, self._open_file = -1, None
+        self._forget()
 
     def _path(self, number: int) -> str:
         return os.path.join(self.path, self.manifest.file_name(number))

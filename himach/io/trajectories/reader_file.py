@@ -34,7 +34,7 @@ class ReaderFile(FrameFile):
     only be read in order, it is opened anew and read from the first frame on.
     """
 
-    _at = -1  # frame at which the reader is; -1: unknown, so it must seek
+    _reader: Any
 
     def __init__(
         self,
@@ -62,8 +62,10 @@ class ReaderFile(FrameFile):
         if ordered:
             self.release()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_reader": None, "_at": -1}
+    def _forget(self) -> None:
+        super()._forget()
+        self._reader = None
+        self._at = -1  # frame at which the reader is; -1: unknown, so it must seek
 
     def read(self, index: int, needed: int | None = None) -> RawFrame:
         """Return a whole frame, of a remote NetCDF file the `needed` atoms; its arrays are valid until the next."""

@@ -53,11 +53,22 @@ class FrameFile(ABC):
     topology: str | None = None  # topology file that comes with the frames
     keywords: Mapping[str, Any] = {}  # keywords of MDAnalysis for this topology
     _bytes_per_frame = 0.0
-    _file: ByteFile | None = None  # while it is open
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.stamps: tuple[str, ...] = (path,)
+        self._forget()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state of another process, which opens the file by itself."""
+        sent = object.__new__(type(self))
+        sent.__dict__.update(self.__dict__)
+        sent._forget()
+        return sent.__dict__
+
+    def _forget(self) -> None:
+        """Set what belongs to this process alone, as before the first read."""
+        self._file: ByteFile | None = None  # while it is open
 
     @abstractmethod
     def read(self, index: int, needed: int | None = None) -> RawFrame:
@@ -164,17 +175,15 @@ class XdrFile(FrameFile):
         self.index = index
         self._set_times(index.times, keywords.get("dt"), keywords.get("time_offset", 0.0))
         self._factors = (10.0, 10.0, 0.1) if keywords.get("convert_units", True) else (1.0, 1.0, 1.0)
+
+    def _forget(self) -> None:
+        super()._forget()
         self._coded = Coded(np.empty(0, np.uint8))  # its memory is the read buffer
         self._vectors: list[Vectors] = []
         self._place = (0, 0)  # of the last frame read
         self._loaded = 0  # bytes of it that were read
         self._needed: int | None = None  # atoms needed of earlier frames
         self._reach = 0  # largest number of bytes that these took
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Buffers stay in this process.
-        coded = Coded(np.empty(0, np.uint8))
-        return {**self.__dict__, "_file": None, "_coded": coded, "_vectors": [], "_needed": None}
 
     def read(self, index: int, needed: int | None = None) -> RawFrame:
         """Read a frame, of an XTC file only the first `needed` atoms; its arrays are valid until the next read.

@@ -19,7 +19,7 @@ from himach.frame import RawFrame, Vectors
 from himach.io.trajectories.failures import reason
 from himach.io.trajectories.h5md.layout import DatasetRows, Element, H5mdLayout, Rows, read_layout
 from himach.io.trajectories.readahead import ask_for
-from himach.io.trajectories.urls.byte_file import FileObject, read_status
+from himach.io.trajectories.urls.byte_file import read_status
 from himach.io.trajectories.urls.names import is_url
 from himach.io.trajectories.xdr_file import FrameFile
 
@@ -47,7 +47,6 @@ class H5mdFile(FrameFile):
     """An H5MD file."""
 
     kind = "H5MD"
-    _object: FileObject | None = None  # of a remote file
 
     def __init__(
         self,
@@ -60,7 +59,6 @@ class H5mdFile(FrameFile):
     ) -> None:
         super().__init__(path)
         self.stamps = self._stamps()
-        self._forget()
         with _no_collection(path):
             layout = self._layout = self._read_layout(group, convert_units)
         self.n_frames, self.n_atoms = layout.n_frames, layout.n_atoms
@@ -69,14 +67,6 @@ class H5mdFile(FrameFile):
             self.release()
             raise TrajectoryError(f"{self.path} has no times of its positions; give their distance as the keyword dt")
         self._bytes_per_frame = self._size() / self.n_frames
-
-    def __getstate__(self) -> dict[str, Any]:
-        transient = ("_root", "_object", "_rows", "_out", "_edges", "_box")
-        return {name: value for name, value in self.__dict__.items() if name not in transient}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget()
 
     def read(self, index: int, needed: int | None = None) -> RawFrame:
         """Return a frame with only the first `needed` atoms; its arrays are valid until the next read."""
@@ -106,14 +96,18 @@ class H5mdFile(FrameFile):
 
     def release(self) -> None:
         """Close the file until the next read."""
-        root = self._root
+        root, remote = self._root, self._object
         self._forget()
-        if root is not None:
-            with contextlib.suppress(OSError), _no_collection(self.path):  # the file server may be away
+        with contextlib.suppress(OSError), _no_collection(self.path):  # the file server may be away
+            if root is not None:
                 self._close(root)
+            if remote is not None:
+                remote.close()
 
     def _forget(self) -> None:
+        super()._forget()
         self._root: Any = None
+        self._object: Any = None  # of a remote file
         self._rows: dict[str, Rows] = {}
         self._out: dict[str, Vectors] = {}
         self._edges = b""
@@ -193,15 +187,14 @@ class H5mdFile(FrameFile):
         except ImportError:
             raise UsageError(f"{self.path}: H5MD files need h5py: pip install 'himach[h5md]'") from None
         if is_url(self.path):
-            self._object = FileObject(self.path)
+            from himach.io.trajectories.h5md.url_store import RemoteFile
+
+            self._object = RemoteFile(self.path)
             return h5py.File(self._object, "r")
         return h5py.File(self.path, "r", locking="best-effort")  # some file systems have no locks
 
     def _close(self, root: Any) -> None:
         root.close()
-        if self._object is not None:
-            self._object.close()
-            self._object = None
 
     def _make_rows(self, array: Any) -> Rows:
         return DatasetRows(array)

@@ -1,7 +1,6 @@
 """Random access to bytes of a file: `ByteFile` reads a local file by its descriptor, a remote one through a `Mirror`.
 
-`FileObject` serves libraries that read by seeking, such as HDF5. `read_status()` returns a file's state, `exists()`
-whether there is one, `local_path()` where other programs find it.
+`read_status()` returns a file's state, `exists()` whether there is one, `local_path()` where other programs find it.
 """
 
 from __future__ import annotations
@@ -9,14 +8,13 @@ from __future__ import annotations
 import email.utils
 import errno
 import hashlib
-import io
 import os
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from himach.io.trajectories.urls.mirror import Mirror
 from himach.io.trajectories.urls.names import absolute, is_url
@@ -33,8 +31,6 @@ PathLike = str | os.PathLike[str]
 
 LOOK_SECONDS = 1.0  # how long a server's answer is valid; each answer with bytes is compared, too
 FAILED_SECONDS = 10.0  # how long a server's failure is remembered
-#: Smaller reads of a `FileObject` are rounded to pages of this size: libraries read their index in small pieces.
-PAGE_BYTES = 1 << 15
 
 
 class Status(NamedTuple):
@@ -85,49 +81,6 @@ class ByteFile:
     def _read_mirror(self, n_bytes: int, place: int) -> bytes:
         self.need(place, place + n_bytes)
         return os.pread(self.descriptor, n_bytes, place)
-
-
-class FileObject(io.RawIOBase):
-    """A seekable file, given by a path or a URL's name; raises OSError if it cannot be opened."""
-
-    def __init__(self, path: str) -> None:
-        self._file = ByteFile(path)
-        self._size, self._at = self._file.status.size, 0
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
-
-    def tell(self) -> int:
-        """Return the offset of the next byte."""
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move to an offset from the beginning, from here or from the end, and return it from the beginning."""
-        self._at = offset + (0, self._at, self._size)[whence]
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill the buffer up to the end of the file; return the number of bytes."""
-        stop = min(self._size, self._at + len(buffer))
-        page = PAGE_BYTES if len(buffer) < PAGE_BYTES else 1
-        self._file.need(self._at // page * page, -(-stop // page) * page)
-        start = self._at
-        while self._at < stop:
-            n_read = os.preadv(self._file.descriptor, [memoryview(buffer)[self._at - start : stop - start]], self._at)
-            if not n_read:
-                raise ValueError("the file has become shorter since it was opened")
-            self._at += n_read
-        return self._at - start
-
-    def close(self) -> None:
-        """Close it; may be called again."""
-        super().close()
-        self._file.close()
 
 
 class _RemoteFile:
