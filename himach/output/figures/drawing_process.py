@@ -100,7 +100,7 @@ def main() -> None:
     answers, sys.stdout = sys.stdout.buffer, io.StringIO()
     sys.stdout.close()  # printing raises an error
     with stand_ins():
-        vars(import_module("matplotlib.artist"))["kwdoc"] = lambda artist: ""  # its docstrings cost a fifth of the import
+        vars(import_module("matplotlib.artist"))["kwdoc"] = lambda artist: ""  # docstrings cost a fifth of the import
         canvas().subplots()
         import_module("himach.examples.drawing")
     sys.path[:], formats, packed = pickle.load(sys.stdin.buffer)
