@@ -13,7 +13,7 @@ from MDAnalysis.lib.mdamath import triclinic_vectors
 
 import himach
 from himach.examples import load, sample
-from himach.examples.common import box_vectors, lag_times, select
+from himach.examples.common import lag_times, select
 from himach.examples.liquids.msd import Msd
 from himach.examples.molecules import Centers, numbers_by, warn_of_cut_molecules
 
@@ -118,21 +118,10 @@ def test_masses_that_are_missing_are_named():
         Centers(universe.atoms, MSD, "residue")
 
 
-length = st.floats(1, 200)
-
-
 def analysis(n_frames, dt):
     made = Msd()
     made.frames, made.dt = range(n_frames), dt
     return made
-
-
-@given(st.tuples(length, length, length), st.sampled_from([(90, 90, 90), (60, 60, 90), (80, 75, 70), (90, 109.5, 90)]))
-def test_box_vectors_are_mdanalysis(lengths, angles):
-    box = np.array([*lengths, *angles], dtype=np.float32)
-    expected = triclinic_vectors(box, dtype=np.float64)
-    assert expected.any()
-    np.testing.assert_allclose(box_vectors([box, box])[1], expected, rtol=1e-6, atol=1e-9 * max(lengths))
 
 
 def chain(box):

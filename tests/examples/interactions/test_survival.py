@@ -23,11 +23,6 @@ def runs_of(sets, intermittency):
     return [find_runs(np.flatnonzero([atom in frame for frame in sets]), intermittency) for atom in atoms]
 
 
-def pairs(runs):
-    """First frames and lengths."""
-    return np.frombuffer(runs, np.int64).reshape(-1, 2).tolist()
-
-
 def by_sets(sets, tau_max):
     """Intersect the sets of [t, t + tau], frame by frame."""
     probability = []
@@ -57,20 +52,6 @@ def test_survival_is_that_of_sets(sets, intermittency, data):
     tau_max = data.draw(st.integers(0, len(sets) - 1))
     result = survival(runs_of(sets, intermittency), len(sets), tau_max)
     np.testing.assert_allclose(result, by_sets(correct_intermittency(sets, intermittency), tau_max), rtol=1e-14)
-
-
-@given(presence, st.integers(0, 4))
-def test_runs_cover_the_filled_frames(sets, intermittency):
-    filled = correct_intermittency(sets, intermittency)
-    for atom in set().union(*sets):
-        steps = np.flatnonzero([atom in frame for frame in sets])
-        runs = find_runs(np.sort(np.append(steps, steps)), intermittency)  # twice is once
-        covered = [step for first, length in pairs(runs) for step in range(first, first + length)]
-        assert covered == np.flatnonzero([atom in frame for frame in filled]).tolist()
-
-
-def test_nothing_ever_present():
-    np.testing.assert_array_equal(survival([], 5, 2), [np.nan] * 3)
 
 
 def stays_one_by_one(present, intermittency):
@@ -154,12 +135,6 @@ def test_absences_that_are_bridged_do_not_make_stays_longer():
         bridged.append(np.frombuffer(find_runs(np.flatnonzero(whole), 5), np.int64)[3:-2:2])
     _, mean = stay_tables(runs, 100, 1.0, 5)
     assert mean["mean_ps"][0] == pytest.approx(np.concatenate(bridged).mean(), rel=0.06)
-
-
-def test_villin(shared):
-    table = plain.run(WaterResidence(tau_max=10), *shared("villin"))["survival"]
-    expected = [1, 0.89559, 0.82216, 0.76606, 0.72030, 0.68191, 0.64863, 0.61950, 0.59390, 0.57098, 0.55021]
-    np.testing.assert_allclose(table["survival"], expected, atol=5e-6)
 
 
 @pytest.mark.parametrize("by", ["atom", "residue"])

@@ -65,14 +65,6 @@ def test_running_values_are_those_of_the_frames_up_to_there():
     assert few["dielectric"]["epsilon"][0] == running["epsilon"][39]
 
 
-def test_a_dipole_that_turns():
-    """Of +m, -m, ... along x, the square fluctuates by m²."""
-    moments = np.tile([[5.0, 2.0, 1.0, 1000.0], [-5.0, 2.0, 1.0, 1000.0]], (100, 1))
-    outcome = Dielectric(temperature=200.0).finish({0: (np.arange(200.0), moments)})
-    assert outcome["dielectric"]["epsilon"][0] == pytest.approx(1 + E2_EPS0_K * 25 / (3 * 200 * 1000))
-    assert E2_EPS0_K / (4 * np.pi * 300) == pytest.approx(557.0, rel=1e-4)  # Bjerrum length of empty space, Å
-
-
 def test_the_interval_is_as_wide_as_theory_says_and_has_the_true_value():
     """Moments of normal distribution that know nothing of each other, as of a constant of 70."""
     n, volume = 10_000, 6500.0

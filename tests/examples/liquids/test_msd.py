@@ -62,14 +62,6 @@ def test_a_path_that_others_unwrapped_in_a_box_that_changes_is_warned_of():
         msd.paths(walk, np.broadcast_to(boxes[0], boxes.shape))
 
 
-@settings(max_examples=50)
-@given(seeds, st.integers(1, 30))
-def test_windowed_msd_is_the_mean_over_origins(seed, m):
-    positions = np.random.default_rng(seed).normal(50, 10, (m, 3))
-    expected = [np.mean(((positions[tau:] - positions[: m - tau]) ** 2).sum(axis=1)) for tau in range(m)]
-    np.testing.assert_allclose(windowed_msd(positions), expected, rtol=1e-9, atol=1e-9)
-
-
 @settings(max_examples=30, deadline=None)
 @given(seeds, st.integers(64, 300), st.integers(1, 40), st.integers(1, 3))
 def test_blocks_of_windows_beside_windows_one_by_one(seed, m, n_lags, n):

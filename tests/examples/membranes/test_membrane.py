@@ -3,7 +3,6 @@
 import warnings
 from pathlib import Path
 
-import freud
 import lipyphilic
 import MDAnalysis
 import numpy as np
@@ -205,17 +204,6 @@ def random_points(seed, n, plane, spread=3.0):
     a, c, b = plane
     vectors = np.array([[a, 0], [b, c]], dtype=float)
     return np.random.default_rng(seed).uniform(-1, spread - 1, (n, 2)) @ vectors, vectors
-
-
-@pytest.mark.parametrize("plane", PLANES[:4])
-@pytest.mark.parametrize("n", [8, 60, 301])
-def test_against_freud(plane, n):
-    points, vectors = random_points(n, n, plane)
-    (a, _), (b, c) = vectors
-    box = freud.box.Box(Lx=a, Ly=c, xy=b / c, is2D=True)
-    flat = box.wrap(np.column_stack([points, np.zeros(n)]))
-    expected = freud.locality.Voronoi().compute((box, flat)).volumes
-    np.testing.assert_allclose(voronoi_areas(points, vectors), expected, rtol=1e-3, atol=1e-3)  # freud rounds to floats
 
 
 @settings(max_examples=60, deadline=None)

@@ -120,16 +120,10 @@ SHAPES = {
 }
 
 
-def shape_of(positions, turn=None):
-    """Return the row of the table for one frame of atoms at these positions, turned about."""
-    positions = positions if turn is None else positions @ turn.T + 17
+@pytest.mark.parametrize(("positions", "expected"), SHAPES.values(), ids=SHAPES)
+def test_shapes_that_are_known(positions, expected):
     universe = MDAnalysis.Universe.empty(len(positions), trajectory=True)
     universe.atoms.positions = positions
     table = himach.run(RadiusOfGyration(selection="all", weights="none"), universe, cache="off")["rg"]
-    return [table[column][0] for column in ("rg", "asphericity", "acylindricity", "anisotropy")]
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_shapes_that_are_known(shape):
-    positions, expected = SHAPES[shape]
-    np.testing.assert_allclose(shape_of(positions), expected, atol=1e-12)
+    shape = [table[column][0] for column in ("rg", "asphericity", "acylindricity", "anisotropy")]
+    np.testing.assert_allclose(shape, expected, atol=1e-12)
