@@ -203,7 +203,7 @@ int bodhi_push_slice(bodhi_pusher *pusher, const bodhi_frame *frame, const int64
     slice.positions = in_order(frame->positions, &pusher->order, vectors);
     slice.velocities = in_order(frame->velocities, &pusher->order, vectors + 3 * n);
     slice.forces = in_order(frame->forces, &pusher->order, vectors + 6 * n);
-    return pusher->straight != NULL ? straight_push(pusher->straight, &slice) : push_to_servers(pusher, &slice);
+    return pusher->direct.writer != NULL ? direct_push(pusher, &slice) : push_to_servers(pusher, &slice);
 }
 
 /* --- Flushing ---------------------------------------------------------------------------------------------------- */
@@ -212,8 +212,8 @@ int bodhi_push_flush(bodhi_pusher *pusher) {
     if (pusher == NULL) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "pusher must be given");
     }
-    if (pusher->straight != NULL) {
-        return straight_flush(pusher->straight);
+    if (pusher->direct.writer != NULL) {
+        return direct_flush(pusher);
     }
     pthread_mutex_lock(&pusher->mutex);
     int status = wait_until(pusher, is_empty);
@@ -318,19 +318,6 @@ static int open_servers(bodhi_pusher *p, const char *const *servers, int n) {
     return status;
 }
 
-static int open_straight(bodhi_pusher *p, const bodhi_slice_options *slices) {
-    const straight_options to = {.store = slices->store,
-                                 .quota = slices->quota,
-                                 .dataset = p->open.name,
-                                 .generation = p->open.generation,
-                                 .generation_bytes = p->open.generation_bytes,
-                                 .identity = p->open.identity,
-                                 .durable = p->options.durable,
-                                 .batch_bytes = p->options.batch_bytes,
-                                 .facts = &p->facts};
-    return straight_open(&to, &p->straight);
-}
-
 /* Whether a store is not to be written to by this process, but maybe by its server. */
 static bool is_forbidden(int status) {
     return status == BODHI_ERROR_UNSAFE || status == BODHI_ERROR_NETWORK || status == BODHI_ERROR_NOT_FOUND ||
@@ -344,7 +331,7 @@ static int open_slices(bodhi_pusher *p, const char *const *servers, int n, const
     if (status != BODHI_OK || slices->store == NULL) {
         return status == BODHI_OK ? open_servers(p, servers, n) : status;
     }
-    status = open_straight(p, slices);
+    status = direct_open(p, slices);
     return n > 0 && is_forbidden(status) ? open_servers(p, servers, n) : status;
 }
 

@@ -7,7 +7,7 @@
 #include "bodhi.h"
 #include "codec/ids.h"
 #include "net/link.h"
-#include "write/direct_push.h"
+#include "write/writer.h"
 
 /* A frame in flight, which goes from list to list until it is acknowledged. */
 typedef struct slot {
@@ -48,10 +48,23 @@ typedef struct {
     int64_t pause_ms;
 } server;
 
+/* A store of this machine to which slices go straight, as its server would take them. */
+typedef struct {
+    bodhi_store *store;
+    bodhi_dataset *dataset;
+    bodhi_writer *writer; /* NULL: slices go to servers */
+    int64_t unflushed_bytes, flushed_at;
+    bool syncing; /* the stream's thread syncs `list`, which has the first `n_syncing` slices of those in flight */
+    uint64_t ticket;
+    sync_list list;
+    int64_t n_syncing;
+    bool synced;
+} direct_store;
+
 struct bodhi_pusher {
-    int64_t slices_of;  /* atoms of a frame whose slices are pushed; 0: frames are */
-    straight *straight; /* to where, without a server; NULL: to servers */
-    id_order order;     /* of a slice's ids, and its vectors in that order */
+    int64_t slices_of; /* atoms of a frame whose slices are pushed; 0: frames are */
+    direct_store direct;
+    id_order order; /* of a slice's ids, and its vectors in that order */
     float *vectors;
     size_t n_vectors;
     wire_open open; /* but for the token, which each server has of its own */
@@ -107,6 +120,20 @@ void server_wake(const server *s);
 
 /* How many threads push in this process, those of abandoned pushers among them, which end soon. */
 int servers_running(void);
+
+/* --- direct_push.c: the caller's thread alone ----------------------------------------------------------------------
+ */
+
+/* Open the store for slices. Errors: as bodhi_open(), bodhi_dataset_open() and bodhi_writer_open(), and CONFLICT. */
+BODHI_CHECKED int direct_open(bodhi_pusher *p, const bodhi_slice_options *slices);
+
+/* Push a slice; every batch, or second, what was pushed is shown and acknowledged. As bodhi_append() and bodhi_flush().
+ */
+BODHI_CHECKED int direct_push(bodhi_pusher *p, const bodhi_frame *frame);
+BODHI_CHECKED int direct_flush(bodhi_pusher *p);
+
+/* Close without a flush that anybody hears of. */
+void direct_close(bodhi_pusher *p);
 
 /* --- launch.c: the mark of the launch that this process is of, as all of one mpiexec or srun have it -------------- */
 

@@ -86,7 +86,7 @@ bodhi_pusher *pusher_new(void) {
 }
 
 static void free_pusher(bodhi_pusher *p) {
-    straight_close(p->straight);
+    direct_close(p);
     id_order_free(&p->order);
     free(p->vectors);
     for (int i = 0; p->servers != NULL && i < p->n_servers; i++) {

@@ -19,7 +19,7 @@ static int64_t ids[MOST];
 static float rows[3][3 * MOST];
 /* --- A disk that fails, or is slow -------------------------------------------------------------------------------- */
 
-static atomic_llong room; /* bytes that may be written to segments */
+static atomic_llong disk_room; /* bytes that may be written to segments */
 static atomic_bool sync_fails, is_slow, is_strange, is_held, sync_is_slow, sync_began;
 static atomic_int direct_writes;
 static pthread_t pushes; /* the thread that does, which lets go what is held */
@@ -45,7 +45,7 @@ static ssize_t limited_pwritev(int fd, const struct iovec *parts, int n, off_t o
         (void)usleep(direct ? 20000 : 0);
     }
     if (parts[0].iov_len >= 4096 &&
-        atomic_fetch_sub(&room, (long long)parts[0].iov_len) < (long long)parts[0].iov_len) {
+        atomic_fetch_sub(&disk_room, (long long)parts[0].iov_len) < (long long)parts[0].iov_len) {
         errno = ENOSPC;
         return -1;
     }
@@ -71,7 +71,7 @@ static void begin(const char *what) {
     DOING("%s", what);
     CHECK(make_scratch(home, sizeof home, "/var/tmp"));
     real = bodhi_io;
-    room = INT64_MAX / 2;
+    disk_room = INT64_MAX / 2;
     pushes = pthread_self();
     sync_fails = is_slow = is_strange = is_held = sync_is_slow = sync_began = false;
     bodhi_io.pwritev = limited_pwritev;
@@ -305,7 +305,7 @@ static void test_full_disk(bool durable, int64_t fits) {
     enum { SLICES = 60 };
     begin("a full disk");
     bodhi_pusher *pusher = open_pusher(durable, "");
-    room = fits;
+    disk_room = fits;
     int status = BODHI_OK;
     for (int64_t number = 0; number < SLICES && status >= 0; number++) {
         status = push(pusher, number);
@@ -314,7 +314,7 @@ static void test_full_disk(bool durable, int64_t fits) {
     CHECK(status == BODHI_ERROR_FULL);
     bodhi_push_facts facts = facts_of(pusher);
     CHECK(facts.in_flight == 0 && facts.acknowledged < SLICES && count_right(SLICES, "") >= facts.acknowledged);
-    room = INT64_MAX / 2;
+    disk_room = INT64_MAX / 2;
     CHECK(push(pusher, 2L * SLICES) >= 0 && bodhi_push_flush(pusher) == BODHI_OK);
     CHECK(acknowledged(pusher) == facts.acknowledged + 1);
     CHECK(count_right(2 * SLICES + 1, "") == known); /* what was undone is known to nobody */
@@ -330,7 +330,7 @@ static void test_full_disk(bool durable, int64_t fits) {
 /* A batch of which nothing can be written, that is synced while slices come behind it. */
 static bodhi_pusher *push_in_vain(void) {
     bodhi_pusher *pusher = open_pusher(true, "");
-    room = 0;
+    disk_room = 0;
     is_held = true;
     int status = BODHI_OK;
     for (int64_t number = 1; number <= 6 && status >= 0; number++) { /* a batch of 1 MiB, and more */
@@ -362,10 +362,10 @@ static void test_teller_undone(void) {
     begin("slices of the same atoms as one that is undone");
     bodhi_pusher *pusher = open_pusher(false, "");
     CHECK(push(pusher, 5) >= 0 && bodhi_push_flush(pusher) == BODHI_OK);
-    room = 0;
+    disk_room = 0;
     CHECK(push(pusher, 6) >= 0);                /* of other atoms */
     CHECK(push(pusher, 6) == BODHI_ERROR_FULL); /* it is looked for */
-    room = INT64_MAX / 2;
+    disk_room = INT64_MAX / 2;
     CHECK(push(pusher, 8) >= 0 && bodhi_push_flush(pusher) == BODHI_OK);
     CHECK(count_right(9, "") == 2 && bodhi_push_close(pusher) == BODHI_OK);
     end();
