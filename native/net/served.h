@@ -37,6 +37,11 @@ BODHI_CHECKED int served_ask(served_dataset *d, enum wire_verb verb, const wire_
 BODHI_CHECKED int served_reader_open(served_dataset *d, const int64_t *numbers, int64_t n,
                                      const bodhi_read_options *options, bodhi_reader **reader);
 
+/* Fill a list of bytes of segments over a link to another machine, which after an error is of no more use. Errors: as
+ * link_answer. */
+BODHI_CHECKED int extents_fetch(wire_link *link, int64_t timeout_ms, const segment_key *segments, const uint8_t *kinds,
+                                fetched *list, size_t n);
+
 /* Close the link; what was granted can be read on. */
 void served_close(served_dataset *d);
 

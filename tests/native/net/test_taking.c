@@ -2,7 +2,7 @@
  * and small ones, some that are cut short or gone, answers that are wrong or touched. */
 #include "../sockets.h"
 #include "base/clock.h"
-#include "net/extents.h"
+#include "net/served.h"
 
 char doing[256];
 
