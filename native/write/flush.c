@@ -11,19 +11,34 @@
 #include "base/status.h"
 #include "write/writer.h"
 
-/* Sync a segment that was released, and close it. */
-static bool sync_released(const bodhi_writer *w, const unsynced_segment *released) {
-    bool done = io_sync(released->fd);
+/* Sync a segment of a list, and close it. */
+static bool sync_segment(const sync_list *list, int i) {
+    const unsynced_segment *s = &list->segments[i];
+    bool done = io_sync(s->fd);
     int error = errno;
-    io_drop(released->fd);
+    io_drop(s->fd);
     if (!done) {
-        dataset_doubt(w->dataset, released->ordinal);
+        dataset_doubt(list->dataset, s->ordinal); /* at once: nobody else is told of the failure */
     }
     errno = error;
     return done;
 }
 
+bool sync_listed(sync_list *list) {
+    bool done = !list->names || dataset_sync_names(list->dataset);
+    for (int i = 0; i < list->n; i++) {
+        done = sync_segment(list, i) && done;
+    }
+    for (int i = 0; i < list->n && !done; i++) {
+        dataset_doubt(list->dataset, list->segments[i].ordinal);
+    }
+    list->n = 0;
+    list->names = false;
+    return done;
+}
+
 bool writer_release_segment(bodhi_writer *w) {
+    sync_list *list = &w->unsynced;
     bool synced = true;
     if (w->stream != NULL) {
         stream_to(w->stream, -1, -1, 0);
@@ -32,13 +47,13 @@ bool writer_release_segment(bodhi_writer *w) {
     w->has_segment = false;
     w->n_pending = w->n_syncing = 0;
     w->n_gathered = 0;
-    if (w->n_unsynced == MAX_UNSYNCED) {
-        synced = sync_released(w, &w->unsynced[0]);
-        memmove(w->unsynced, w->unsynced + 1, (MAX_UNSYNCED - 1) * sizeof *w->unsynced);
-        w->n_unsynced--;
+    if (list->n == MAX_UNSYNCED) {
+        synced = sync_segment(list, 0);
+        memmove(list->segments, list->segments + 1, (MAX_UNSYNCED - 1) * sizeof *list->segments);
+        list->n--;
     }
     io_unlock(w->at.fd, LOCK_WRITER);
-    w->unsynced[w->n_unsynced++] = (unsynced_segment){.fd = w->at.fd, .ordinal = w->at.ordinal};
+    list->segments[list->n++] = (unsynced_segment){.fd = w->at.fd, .ordinal = w->at.ordinal};
     w->poisoned = w->poisoned || !synced;
     return synced;
 }
@@ -56,14 +71,7 @@ static bool is_doubtful(const bodhi_writer *w) {
 
 static bool sync_all(bodhi_writer *w) {
     bool done = !w->has_segment || (io_sync(w->at.fd) && !is_doubtful(w));
-    if (w->names_unsynced) {
-        done = dataset_sync_names(w->dataset) && done;
-        w->names_unsynced = false;
-    }
-    while (w->n_unsynced > 0) {
-        done = sync_released(w, &w->unsynced[--w->n_unsynced]) && done;
-    }
-    return done;
+    return sync_listed(&w->unsynced) && done;
 }
 
 /* Write the index entries of the first `n` pending records. */
@@ -160,20 +168,17 @@ int writer_flush(bodhi_writer *w, bool durable) {
     return status != BODHI_OK ? status : shown;
 }
 
-/* Hand over all that is to be synced; false if there are none left to be had. */
+/* Hand over all that is to be synced; false if no descriptor is left to be had. */
 static bool list_unsynced(bodhi_writer *w, sync_list *list) {
+    int own = w->has_segment ? io_duplicate(w->at.fd) : -1;
+    if (w->has_segment && own < 0) {
+        return false;
+    }
+    *list = w->unsynced;
+    w->unsynced = (sync_list){.dataset = w->dataset};
     if (w->has_segment) {
-        int own = io_duplicate(w->at.fd);
-        if (own < 0) {
-            return false;
-        }
         list->segments[list->n++] = (unsynced_segment){.fd = own, .ordinal = w->at.ordinal};
     }
-    while (w->n_unsynced > 0) {
-        list->segments[list->n++] = w->unsynced[--w->n_unsynced];
-    }
-    list->names = w->names_unsynced;
-    w->names_unsynced = false;
     return true;
 }
 
@@ -203,23 +208,6 @@ int writer_begin_flush(bodhi_writer *w, sync_list *list) {
     w->undone = false;
     w->n_existing = 0; /* who syncs in steps sees to these */
     return status;
-}
-
-bool sync_listed(sync_list *list) {
-    bool done = !list->names || dataset_sync_names(list->dataset);
-    for (int i = 0; i < list->n; i++) {
-        if (!io_sync(list->segments[i].fd)) {
-            dataset_doubt(list->dataset, list->segments[i].ordinal); /* at once: nobody else is told of the failure */
-            done = false;
-        }
-        io_drop(list->segments[i].fd);
-    }
-    for (int i = 0; i < list->n && !done; i++) {
-        dataset_doubt(list->dataset, list->segments[i].ordinal);
-    }
-    list->n = 0;
-    list->names = false;
-    return done;
 }
 
 int writer_end_flush(bodhi_writer *w, bool synced) {
@@ -294,7 +282,7 @@ int writer_have_segment(bodhi_writer *w, uint64_t length) {
         w->written = w->at.end;
         w->started = w->at.end;
         writer_attach_stream(w);
-        w->names_unsynced = true; /* another writer that made the segment need not have synced its name */
+        w->unsynced.names = true; /* another writer that made the segment need not have synced its name */
         if (w->at.created) {
             room_take(&w->room, (uint64_t)2 * SEGMENT_HEADER_BYTES);
             room_settle(&w->room, (uint64_t)2 * SEGMENT_HEADER_BYTES);

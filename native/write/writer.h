@@ -63,7 +63,7 @@ typedef struct {
     uint32_t ordinal;
 } unsynced_segment;
 
-/* Segments to be synced, and the directory. */
+/* Segments to be synced, and the directory; that which is written to comes beside the full ones. */
 typedef struct {
     bodhi_dataset *dataset;
     unsynced_segment segments[MAX_UNSYNCED + 1];
@@ -99,12 +99,10 @@ struct bodhi_writer {
     size_t n_gathered, gather_capacity;
     pending_record *pending; /* in the order of the segment */
     size_t n_pending, pending_capacity;
-    size_t n_syncing; /* of these, the first, which somebody syncs just now */
-    uint64_t highest; /* frame number pending */
-    unsynced_segment unsynced[MAX_UNSYNCED];
-    int n_unsynced;
-    bool names_unsynced; /* those of its segments, or of the directories that they lie in */
-    uint32_t *existing;  /* segments in which frames were found since the last flush; the last one is not repeated */
+    size_t n_syncing;   /* of these, the first, which somebody syncs just now */
+    uint64_t highest;   /* frame number pending */
+    sync_list unsynced; /* full segments, and the names of all of them or of the directories that they lie in */
+    uint32_t *existing; /* segments in which frames were found since the last flush; the last one is not repeated */
     size_t n_existing, existing_capacity;
     uint32_t existing_segment; /* the segment in which the last append found its frame */
     int64_t shown;             /* frames */
