@@ -26,10 +26,10 @@ typedef struct {
 /* Parse the body, and touch every byte that the parsed value speaks of. */
 static uint64_t look_at(wire_parser *parser) {
     uint64_t sum = parser->size;
-    static wire_open open;
+    wire_open open;
     bodhi_frame frame;
     if (parser->verb == WIRE_OPEN && wire_parse_open(parser->body, parser->size, &open)) {
-        sum += strlen(open.name) + open.generation_bytes;
+        sum += strlen(open.name) + strlen(open.identity) + open.generation_bytes;
     }
     if (parser->verb == WIRE_FRAME && wire_parse_frame(parser->body, parser->size, &frame)) {
         const float *fields[] = {frame.positions, frame.velocities, frame.forces};

@@ -107,20 +107,21 @@ uint64_t mark_of_launcher(void) {
     return mark_of_name(facts);
 }
 
-int launch_name_slices(wire_open *open, const bodhi_slice_options *slices) {
+int launch_name_slices(bodhi_pusher *p, const bodhi_slice_options *slices) {
     char head[HEAD];
     uint64_t mark = slices->launch == NULL ? mark_of_launcher() : mark_of_name(slices->launch);
-    size_t name = strlen(open->name);
+    size_t name = strlen(p->name);
+    size_t bytes = p->open.generation_bytes;
     int n = snprintf(head, sizeof head,
                      "slices of rank %" PRId64 ", %" PRId64 " atoms, launch 0000000000, mark %016" PRIx64 "\n",
                      slices->rank, slices->n_atoms, mark); /* the store numbers launches */
-    if (name + sizeof BODHI_SLICES_SUFFIX > sizeof open->name || n < 0 || n >= HEAD ||
-        open->generation_bytes > sizeof open->generation - (size_t)n) {
+    if (name + sizeof BODHI_SLICES_SUFFIX > sizeof p->name || n < 0 || n >= HEAD ||
+        bytes > sizeof p->generation - (size_t)n) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "the dataset's name or generation is too long for slices");
     }
-    memcpy(open->name + name, BODHI_SLICES_SUFFIX, sizeof BODHI_SLICES_SUFFIX);
-    memmove(open->generation + n, open->generation, open->generation_bytes);
-    memcpy(open->generation, head, (size_t)n);
-    open->generation_bytes += (size_t)n;
+    memcpy(p->name + name, BODHI_SLICES_SUFFIX, sizeof BODHI_SLICES_SUFFIX);
+    memmove(p->generation + n, p->generation, bytes);
+    memcpy(p->generation, head, (size_t)n);
+    p->open.generation_bytes = bytes + (size_t)n;
     return BODHI_OK;
 }

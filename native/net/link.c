@@ -398,14 +398,13 @@ int link_ask(wire_link *link, enum wire_verb verb, const wire_part *parts, int n
     return status == BODHI_OK ? sent : status;
 }
 
-int link_open(wire_link *link, uint32_t flags, const uint8_t token[WIRE_TOKEN], const char *name,
-              const void *generation, size_t generation_bytes, const char *identity, wire_opened *opened,
-              int64_t deadline) {
-    wire_open_head head = {flags, (uint32_t)strlen(name), (uint32_t)generation_bytes, (uint32_t)strlen(identity), {0}};
-    memcpy(head.token, token, sizeof head.token);
-    wire_part parts[4] = {
-        {&head, sizeof head}, {name, strlen(name)}, {generation, generation_bytes}, {identity, strlen(identity)}};
-    int status = link_ask(link, WIRE_OPEN, parts, 4, deadline);
+int link_open(wire_link *link, const wire_open *open, wire_opened *opened, int64_t deadline) {
+    wire_part parts[] = {{&open->flags, sizeof open->flags},
+                         {open->token, WIRE_TOKEN},
+                         {open->name, strlen(open->name) + 1},
+                         {open->identity, strlen(open->identity) + 1},
+                         {open->generation, open->generation_bytes}};
+    int status = link_ask(link, WIRE_OPEN, parts, 5, deadline);
     if (status == BODHI_OK && link->n_bytes != sizeof *opened) {
         return misfit(link);
     }

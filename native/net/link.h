@@ -49,10 +49,8 @@ BODHI_CHECKED int link_answer(wire_link *link, enum wire_verb verb, int64_t dead
 /* Send a request and receive its answer; as link_answer. */
 BODHI_CHECKED int link_ask(wire_link *link, enum wire_verb verb, const wire_part *parts, int n, int64_t deadline);
 
-/* OPEN a dataset; `identity` says who pushes, "" nothing; `opened` may be NULL. Errors: as link_ask. */
-BODHI_CHECKED int link_open(wire_link *link, uint32_t flags, const uint8_t token[WIRE_TOKEN], const char *name,
-                            const void *generation, size_t generation_bytes, const char *identity, wire_opened *opened,
-                            int64_t deadline);
+/* OPEN a dataset; `opened` may be NULL. Errors: as link_ask. */
+BODHI_CHECKED int link_open(wire_link *link, const wire_open *open, wire_opened *opened, int64_t deadline);
 
 void link_close(wire_link *link);
 

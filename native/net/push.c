@@ -259,11 +259,11 @@ static int make_servers(bodhi_pusher *p, const char *const *servers, int n) {
 
 /* Who pushes, unless it was told: the simulation of this directory, which a restart has in common with it. */
 static int set_identity(bodhi_pusher *p, const char *identity) {
-    size_t most = sizeof p->open.identity;
+    size_t most = sizeof p->identity;
     if (identity == NULL) {
-        return getcwd(p->open.identity, most) != NULL ? BODHI_OK : bodhi_fail_system(errno, "getcwd", ".");
+        return getcwd(p->identity, most) != NULL ? BODHI_OK : bodhi_fail_system(errno, "getcwd", ".");
     }
-    int n = snprintf(p->open.identity, most, "%s", identity);
+    int n = snprintf(p->identity, most, "%s", identity);
     return n >= 0 && (size_t)n < most
                ? BODHI_OK
                : bodhi_fail(BODHI_ERROR_ARGUMENT, "the identity has %d bytes; it may have %d", n, WIRE_MAX_NAME);
@@ -273,12 +273,15 @@ static int make_pusher(bodhi_pusher *p, const char *dataset, const void *generat
     bodhi_push_options *o = &p->options;
     o->timeout_ms = o->timeout_ms <= 0 ? DEFAULT_TIMEOUT_MS : o->timeout_ms;
     o->batch_bytes = o->batch_bytes <= 0 ? DEFAULT_BATCH_BYTES : o->batch_bytes;
-    p->open.flags = WIRE_PUSHES | (o->durable != 0 ? (uint32_t)WIRE_DURABLE : 0U);
-    memcpy(p->open.name, dataset, strlen(dataset) + 1);
+    p->open = (wire_open){.flags = WIRE_PUSHES | (o->durable != 0 ? (uint32_t)WIRE_DURABLE : 0U),
+                          .name = p->name,
+                          .identity = p->identity,
+                          .generation = p->generation,
+                          .generation_bytes = generation_bytes};
+    memcpy(p->name, dataset, strlen(dataset) + 1);
     if (generation_bytes > 0) {
-        memcpy(p->open.generation, generation, generation_bytes);
+        memcpy(p->generation, generation, generation_bytes);
     }
-    p->open.generation_bytes = generation_bytes;
     return set_identity(p, o->identity);
 }
 
@@ -307,7 +310,7 @@ static int connect_all(bodhi_pusher *p) {
 
 static int open_servers(bodhi_pusher *p, const char *const *servers, int n) {
     const char *key_file = p->options.key_file;
-    p->start = hash_bytes(p->open.name, strlen(p->open.name)); /* first frames of many datasets are spread */
+    p->start = hash_bytes(p->name, strlen(p->name)); /* first frames of many datasets are spread */
     int status = key_file == NULL ? BODHI_OK : link_read_key(key_file, p->key, &p->key_bytes);
     status = status == BODHI_OK ? make_servers(p, servers, n) : status;
     if (status == BODHI_OK) {
@@ -327,7 +330,7 @@ static bool is_forbidden(int status) {
 /* Slices go to their store where that is allowed, else to servers, as frames do. */
 static int open_slices(bodhi_pusher *p, const char *const *servers, int n, const bodhi_slice_options *slices) {
     p->slices_of = slices->n_atoms;
-    int status = launch_name_slices(&p->open, slices);
+    int status = launch_name_slices(p, slices);
     if (status != BODHI_OK || slices->store == NULL) {
         return status == BODHI_OK ? open_servers(p, servers, n) : status;
     }

@@ -67,7 +67,9 @@ struct bodhi_pusher {
     id_order order; /* of a slice's ids, and its vectors in that order */
     float *vectors;
     size_t n_vectors;
-    wire_open open; /* but for the token, which each server has of its own */
+    wire_open open; /* of what follows; each server has a token of its own */
+    char name[WIRE_MAX_NAME + 1], identity[WIRE_MAX_NAME + 1];
+    unsigned char generation[WIRE_MAX_NAME];
     bodhi_push_options options;
     uint8_t key[KEY_MOST];
     size_t key_bytes; /* 0: none */
@@ -144,6 +146,6 @@ uint64_t mark_of_launcher(void);
 uint64_t mark_of_name(const char *name);
 
 /* Make of a dataset's name and generation those in which the slices of a rank of this launch lie. */
-BODHI_CHECKED int launch_name_slices(wire_open *open, const bodhi_slice_options *slices);
+BODHI_CHECKED int launch_name_slices(bodhi_pusher *p, const bodhi_slice_options *slices);
 
 #endif

@@ -73,10 +73,10 @@ int served_ask(served_dataset *d, enum wire_verb verb, const wire_question *ques
 }
 
 int served_open(served_dataset *d, const char *name, const void *generation, size_t generation_bytes) {
-    static const uint8_t no_token[WIRE_TOKEN];
+    void *content = (void *)(uintptr_t)generation; /* which is sent, and not changed */
+    const wire_open open = {.name = name, .identity = "", .generation = content, .generation_bytes = generation_bytes};
     wire_opened opened;
-    int status =
-        link_open(&d->link, 0, no_token, name, generation, generation_bytes, "", &opened, now_ms() + d->timeout_ms);
+    int status = link_open(&d->link, &open, &opened, now_ms() + d->timeout_ms);
     if (status != BODHI_OK) {
         return note_status(d, status);
     }

@@ -237,12 +237,12 @@ static int is_closing(void) {
 /* Connect to a server and open the dataset; the mutex is not held. */
 static int dial(const server *s, wire_link *link, int64_t timeout_ms) {
     const bodhi_pusher *p = s->pusher;
-    const wire_open *open = &p->open;
+    wire_open open = p->open;
     int64_t deadline = now_ms() + timeout_ms;
     int status = link_dial(link, s->address, geteuid(), p->key_bytes > 0 ? p->key : NULL, p->key_bytes, deadline);
     if (status == BODHI_OK) {
-        status = link_open(link, open->flags, s->token, open->name, open->generation, open->generation_bytes,
-                           open->identity, NULL, deadline);
+        memcpy(open.token, s->token, sizeof open.token);
+        status = link_open(link, &open, NULL, deadline);
     }
     link->interrupted = NULL; /* from now on it is woken */
     link->wake = &s->wake;

@@ -22,7 +22,7 @@ typedef struct {
     { true, sizeof(wire_question), sizeof(wire_question) + WIRE_MAX_NAME, 1 }
 
 static const verb_limits limits[WIRE_VERBS] = {
-    [WIRE_OPEN] = {true, sizeof(wire_open_head) + 1, sizeof(wire_open_head) + (size_t)3 * WIRE_MAX_NAME, 1},
+    [WIRE_OPEN] = {true, WIRE_OPEN_HEAD + 3, WIRE_OPEN_HEAD + 3 * WIRE_MAX_NAME + 2, 1},
     [WIRE_FRAME] = {true, WIRE_FRAME_HEAD + 12, WIRE_MAX_FRAME, 4},
     [WIRE_FLUSH] = {true, 0, 0, 1},
     [WIRE_READ] = {true, 0, 8 * WIRE_MAX_NUMBERS, 8},
@@ -253,30 +253,26 @@ void wire_empty(wire_output *output) {
 
 /* --- Bodies ------------------------------------------------------------------------------------------------------ */
 
-bool wire_parse_open(const unsigned char *body, size_t size, wire_open *open) {
-    wire_open_head head;
-    if (size < sizeof head) {
+/* What follows a text and its NUL; NULL: it has no end, or is too long. */
+static unsigned char *end_of(unsigned char *text, const unsigned char *end) {
+    unsigned char *nul = memchr(text, '\0', (size_t)(end - text));
+    return nul == NULL || nul - text > WIRE_MAX_NAME ? NULL : nul + 1;
+}
+
+bool wire_parse_open(unsigned char *body, size_t size, wire_open *open) {
+    unsigned char *name = body + WIRE_OPEN_HEAD;
+    unsigned char *end = body + size;
+    unsigned char *identity = size < WIRE_OPEN_HEAD ? NULL : end_of(name, end);
+    unsigned char *generation = identity == NULL ? NULL : end_of(identity, end);
+    if (generation == NULL || identity == name + 1 || end - generation > WIRE_MAX_NAME) {
         return false;
     }
-    memcpy(&head, body, sizeof head);
-    if (head.name_bytes == 0 || head.name_bytes > WIRE_MAX_NAME || head.generation_bytes > WIRE_MAX_NAME ||
-        head.identity_bytes > WIRE_MAX_NAME ||
-        size != sizeof head + head.name_bytes + head.generation_bytes + head.identity_bytes) {
-        return false;
-    }
-    const unsigned char *name = body + sizeof head;
-    const unsigned char *identity = name + head.name_bytes + head.generation_bytes;
-    if (memchr(name, '\0', head.name_bytes) != NULL || memchr(identity, '\0', head.identity_bytes) != NULL) {
-        return false;
-    }
-    memcpy(open->identity, identity, head.identity_bytes);
-    open->identity[head.identity_bytes] = '\0';
-    open->flags = head.flags;
-    memcpy(open->token, head.token, WIRE_TOKEN);
-    memcpy(open->name, name, head.name_bytes);
-    open->name[head.name_bytes] = '\0';
-    memcpy(open->generation, name + head.name_bytes, head.generation_bytes);
-    open->generation_bytes = head.generation_bytes;
+    *open = (wire_open){.flags = get32(body),
+                        .name = (const char *)name,
+                        .identity = (const char *)identity,
+                        .generation = generation,
+                        .generation_bytes = (size_t)(end - generation)};
+    memcpy(open->token, body + 4, WIRE_TOKEN);
     return true;
 }
 

@@ -11,8 +11,7 @@
 
 /* clang-format off */
 /* Clients send:
- * OPEN      flags u32, name bytes u32, generation bytes u32, identity bytes u32, token 16 bytes, name, generation,
- *           identity (of who pushes)
+ * OPEN      flags u32, token 16 bytes, name, 0, identity (of who pushes), 0, generation
  * FRAME     number u64, time f64, atoms u32, fields u8, has box u8, 0 u16, box 6 f32, the fields' f32, of a slice its
  *           atoms u32
  * FLUSH     nothing: acknowledge all frames sent so far
@@ -51,8 +50,9 @@
 #include "bodhi.h"
 
 enum {
-    WIRE_VERSION = 5,
+    WIRE_VERSION = 6,
     WIRE_HEADER = 16,
+    WIRE_OPEN_HEAD = 20,
     WIRE_FRAME_HEAD = 48,
     WIRE_ANSWER_HEAD = 8,
     WIRE_DATASET_HEAD = 64,
@@ -211,21 +211,15 @@ void wire_empty(wire_output *output);
 
 /* --- Bodies: parse functions return false for what no valid client or server sends -------------------------------- */
 
+/* Parsed, its texts are where `body` is. */
 typedef struct {
     uint32_t flags;
     uint8_t token[WIRE_TOKEN];
-    char name[WIRE_MAX_NAME + 1];
-    unsigned char generation[WIRE_MAX_NAME];
+    const char *name, *identity; /* identity "": not told */
+    void *generation;
     size_t generation_bytes;
-    char identity[WIRE_MAX_NAME + 1]; /* "": not told */
 } wire_open;
-
-/* As it lies in a body; name, generation and identity follow. */
-typedef struct {
-    uint32_t flags, name_bytes, generation_bytes, identity_bytes;
-    uint8_t token[WIRE_TOKEN];
-} wire_open_head;
-bool wire_parse_open(const unsigned char *body, size_t size, wire_open *open);
+bool wire_parse_open(unsigned char *body, size_t size, wire_open *open);
 
 /* A frame as the body of a FRAME; parsed, its arrays are where `body` is, which is aligned for floats. */
 uint64_t wire_frame_bytes(const bodhi_frame *frame);
@@ -271,6 +265,6 @@ typedef struct {
 #define WIRE_GONE UINT32_MAX
 
 _Static_assert(sizeof(wire_ack) == 16 && sizeof(wire_place) == 32 && sizeof(wire_extent) == 24, "there is no padding");
-_Static_assert(sizeof(wire_opened) == 64 && sizeof(wire_open_head) == 32 && sizeof(wire_question) == 24, "nor here");
+_Static_assert(sizeof(wire_opened) == 64 && sizeof(wire_question) == 24, "nor here");
 
 #endif

@@ -14,15 +14,15 @@ ANSWER_HEAD = struct.Struct("<iHH")
 
 def message(verb, body=b"", *, size=None, crc=None):
     size = len(body) if size is None else size
-    return b"BdhW" + struct.pack("<HHII", 5, verb, size, crc32c(body) if crc is None else crc) + body
+    return b"BdhW" + struct.pack("<HHII", 6, verb, size, crc32c(body) if crc is None else crc) + body
 
 
 def question(verb, name=b"", first=0, last=0, kind=0):
     return message(verb, struct.pack("<QQII", first, last, kind, 0) + name)
 
 
-def open_body(name=b"run", flags=1):
-    return struct.pack("<IIII", flags, len(name), 0, 0) + bytes(16) + name
+def open_body(name=b"run", flags=1, token=bytes(16)):
+    return struct.pack("<I", flags) + token + name + b"\0\0"
 
 
 def dial(stack, path, *parts):

@@ -24,7 +24,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from fuzz_model import DATASETS, NOTE, Connection, Model, WrongError
-from support.messages import OPEN, message
+from support.messages import OPEN, message, open_body
 
 MOST_CONNECTIONS = 24
 FEW_CONNECTIONS = 12  # of some servers: who said nothing yet makes way for others
@@ -217,7 +217,7 @@ class Fuzzer:
             connection = Connection(self.path, self.model, self.rng)
             self.connections.append(connection)
             connection.name, connection.pushes = name, True
-            connection.ask(OPEN, message(OPEN, struct.pack("<IIII", 1, len(name), 0, 0) + bytes(16) + name))
+            connection.ask(OPEN, message(OPEN, open_body(name)))
             for _ in range(5):
                 connection.read()
                 connection.runs()

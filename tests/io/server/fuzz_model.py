@@ -8,7 +8,21 @@ import struct
 import time
 from collections import deque
 
-from support.messages import ANSWER, ANSWER_HEAD, FETCH, FLUSH, FRAME, OPEN, READ, RUNS, STOP, crc32c, message, question
+from support.messages import (
+    ANSWER,
+    ANSWER_HEAD,
+    FETCH,
+    FLUSH,
+    FRAME,
+    OPEN,
+    READ,
+    RUNS,
+    STOP,
+    crc32c,
+    message,
+    open_body,
+    question,
+)
 
 DATASETS = (b"a", b"b", b"c")
 NUMBERS_OF_FRAMES = 40
@@ -103,7 +117,7 @@ class Connection:
         flags = (1 if self.pushes else 0) | (2 if self.rng.random() < 0.2 else 0)
         if not self.pushes:
             self.wronged = True  # the dataset need not be there
-        self.ask(OPEN, message(OPEN, struct.pack("<IIII", flags, len(self.name), 0, 0) + token + self.name))
+        self.ask(OPEN, message(OPEN, open_body(self.name, flags, token)))
 
     def push(self) -> None:
         for _ in range(self.rng.choice((1, 1, 3, 20))):
@@ -179,7 +193,7 @@ class Connection:
                 whole[: self.rng.randrange(1, len(whole))],
                 whole[:12] + self.rng.randbytes(4) + whole[16:],
                 message(FRAME, BODIES[0, 0][:16] + self.rng.randbytes(8) + BODIES[0, 0][24:]),
-                message(OPEN, struct.pack("<IIII", 1, *(self.rng.choice((0, 1, 5000)) for _ in range(3))) + noise),
+                message(OPEN, struct.pack("<I", 1) + noise),
                 b"",
             )
         )

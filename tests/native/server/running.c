@@ -64,10 +64,18 @@ wire_link dialled(void) {
     return link;
 }
 
+int open_as(wire_link *link, uint32_t flags, const uint8_t *token, const char *name, const char *generation,
+            const char *identity) {
+    char text[64];
+    wire_open open = {.flags = flags, .name = name, .identity = identity, .generation = text};
+    open.generation_bytes = (size_t)snprintf(text, sizeof text, "%s", generation);
+    memcpy(open.token, token, sizeof open.token);
+    return link_open(link, &open, NULL, now_ms() + SOON_MS);
+}
+
 wire_link opened(uint32_t flags, const uint8_t *token, const char *name, const char *generation) {
     wire_link link = dialled();
-    CHECK(link_open(&link, flags, token, name, generation, strlen(generation), "", NULL, now_ms() + SOON_MS) ==
-          BODHI_OK);
+    CHECK(open_as(&link, flags, token, name, generation, "") == BODHI_OK);
     return link;
 }
 

@@ -37,6 +37,8 @@ void start(bodhi_serve_options options);
 void stop(void);
 
 wire_link dialled(void);
+int open_as(wire_link *link, uint32_t flags, const uint8_t *token, const char *name, const char *generation,
+            const char *identity);
 wire_link opened(uint32_t flags, const uint8_t *token, const char *name, const char *generation);
 int ask(wire_link *link, enum wire_verb verb, const void *body, size_t size);
 

@@ -444,9 +444,9 @@ static void test_a_slow_disk(void) {
     bodhi_io = real;
 }
 
-static int open_as(const char *name, const char *identity) {
+static int push_as(const char *name, const char *identity) {
     wire_link link = dialled();
-    int status = link_open(&link, WIRE_PUSHES, no_token, name, "one", 3, identity, NULL, now_ms() + SOON_MS);
+    int status = open_as(&link, WIRE_PUSHES, no_token, name, "one", identity);
     link_close(&link);
     return status;
 }
@@ -456,20 +456,20 @@ static void test_authors(void) {
     begin("whose frames a dataset has");
     write_frames("/run", "one", BODHI_NATIVE, 0, 3);
     start((bodhi_serve_options){0});
-    CHECK(open_as("/run", "this") == BODHI_OK);
-    CHECK(open_as("/run", "another") == BODHI_ERROR_CONFLICT);
-    CHECK(open_as("/run", "this") == BODHI_OK && open_as("/run", "") == BODHI_OK);
-    CHECK(open_as("/new", "this") == BODHI_OK);
+    CHECK(push_as("/run", "this") == BODHI_OK);
+    CHECK(push_as("/run", "another") == BODHI_ERROR_CONFLICT);
+    CHECK(push_as("/run", "this") == BODHI_OK && push_as("/run", "") == BODHI_OK);
+    CHECK(push_as("/new", "this") == BODHI_OK);
     int status = BODHI_ERROR_CONFLICT;
     for (int64_t until = now_ms() + SOON_MS; status == BODHI_ERROR_CONFLICT && now_ms() < until; (void)usleep(1000)) {
-        status = open_as("/new", "another"); /* until the server has seen that the first one is gone */
+        status = push_as("/new", "another"); /* until the server has seen that the first one is gone */
     }
     CHECK(status == BODHI_OK);
     stop();
     write_attachment("x-origin.json", (const unsigned char *)"{}", 2);
     start((bodhi_serve_options){0});
-    CHECK(open_as("/run", "this") == BODHI_ERROR_CONFLICT);
-    CHECK(open_as("/run" BODHI_SLICES_SUFFIX, "this") == BODHI_ERROR_CONFLICT);
+    CHECK(push_as("/run", "this") == BODHI_ERROR_CONFLICT);
+    CHECK(push_as("/run" BODHI_SLICES_SUFFIX, "this") == BODHI_ERROR_CONFLICT);
     stop();
 }
 

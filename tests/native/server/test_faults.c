@@ -61,7 +61,7 @@ static void push_frames(bool *acknowledged) {
 
 /* Ask where frames lie; an answer is true. */
 static void read_places(void) {
-    static const uint8_t no_token[WIRE_TOKEN];
+    const wire_open open = {.name = "run", .identity = ""};
     unsigned char numbers[8 * FRAMES];
     wire_link link = {.fd = -1};
     for (uint64_t i = 0; i < FRAMES; i++) {
@@ -72,7 +72,7 @@ static void read_places(void) {
     if (link_dial(&link, socket_path, geteuid(), NULL, 0, deadline) != BODHI_OK) {
         return;
     }
-    int status = link_open(&link, 0, no_token, "run", NULL, 0, "", NULL, deadline);
+    int status = link_open(&link, &open, NULL, deadline);
     if (status == BODHI_OK) {
         const wire_question question = {.last = FRAMES};
         const wire_part asked = {&question, sizeof question};

@@ -28,8 +28,7 @@ static int ask_and_stop(void) {
     unsigned char number[8] = {0};
     wire_link link = {.fd = -1};
     if (link_dial(&link, socket_path, 0, NULL, 0, now_ms() + SOON_MS) != BODHI_OK ||
-        link_open(&link, 0, no_token, "/run", "one", 3, "", NULL, now_ms() + SOON_MS) != BODHI_OK ||
-        ask(&link, WIRE_READ, number, 8) != BODHI_OK) {
+        open_as(&link, 0, no_token, "/run", "one", "") != BODHI_OK || ask(&link, WIRE_READ, number, 8) != BODHI_OK) {
         return 0;
     }
     return question(&link, WIRE_STOP, NULL, 0, 0) == BODHI_OK ? 2 : 1;
@@ -245,7 +244,7 @@ static void test_a_full_server(void) {
     CHECK(link_answer(&strangers[MOST], WIRE_STATUS, now_ms() + SOON_MS) == BODHI_ERROR_BUSY);
     CHECK(strstr(bodhi_message(), "this address has as many connections as one may have, 3 of 3") != NULL);
     wire_link owner = dialled();
-    CHECK(link_open(&owner, 0, no_token, "/run", "one", 3, "", NULL, now_ms() + SOON_MS) == BODHI_ERROR_BUSY);
+    CHECK(open_as(&owner, 0, no_token, "/run", "one", "") == BODHI_ERROR_BUSY);
     CHECK(strstr(bodhi_message(), "may have, 3; 'himach cache start --connections' allows more") != NULL);
     link_close(&owner);
     for (int i = 0; i <= MOST; i++) {
