@@ -113,8 +113,6 @@ static int begin_sync(bodhi_pusher *p) {
     return BODHI_OK;
 }
 
-/* --- Pushing ------------------------------------------------------------------------------------------------------ */
-
 int direct_push(bodhi_pusher *p, const bodhi_frame *frame) {
     direct_store *d = &p->direct;
     int status = d->syncing && stream_has_called(d->writer->stream, d->ticket) ? end_sync(p) : BODHI_OK;

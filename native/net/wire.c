@@ -171,9 +171,6 @@ void wire_free(wire_parser *parser) {
 
 const char *wire_explain(enum wire_result result) {
     static const char *const texts[] = {
-        [WIRE_MORE] = "the message is still coming",
-        [WIRE_MESSAGE] = "the message is complete",
-        [WIRE_BEGUN] = "the message has begun",
         [WIRE_BAD_MAGIC] = "these bytes are no message of himach",
         [WIRE_BAD_VERSION] = "the message is of another version of the protocol",
         [WIRE_BAD_VERB] = "the message has a verb that is not known here",

@@ -168,7 +168,7 @@ void wire_release(wire_parser *parser);
 
 void wire_free(wire_parser *parser);
 
-/* Text for a result that ends a connection. */
+/* Text for a result that ends a connection, which the first three do not. */
 const char *wire_explain(enum wire_result result);
 
 /* A part of a body. */

@@ -8,8 +8,6 @@
 #include "base/status.h"
 #include "store/dataset.h"
 
-/* --- Pushing ----------------------------------------------------------------------------------------------------- */
-
 /* Acknowledge this connection's frames up to a FLUSH; of another simulation nothing more is taken. */
 static void send_acks(connection *c, uint64_t client, const task *batch) {
     const task *refused = NULL; /* whose reason is told: of a conflict, or else the first */
@@ -91,8 +89,6 @@ static bool answer_frame(bodhi_server *server, connection *c) {
     return true;
 }
 
-/* --- Opening ----------------------------------------------------------------------------------------------------- */
-
 /* What an older connection of a pusher has sent and this server has not received never will be stored. */
 static void drop_older(bodhi_server *server, const connection *c) {
     static const uint8_t none[WIRE_TOKEN];
@@ -142,8 +138,6 @@ static bool answer_open(bodhi_server *server, connection *c) {
     return status == BODHI_OK ? send_opened(server, c) : output_error(c, status, bodhi_message());
 }
 
-/* --- Reading ----------------------------------------------------------------------------------------------------- */
-
 static bool answer_read(bodhi_server *server, connection *c) {
     int64_t *numbers = (int64_t *)(void *)c->in.body; /* in place */
     size_t n = c->in.size / 8;
@@ -162,8 +156,6 @@ static bool answer_read(bodhi_server *server, connection *c) {
     return server->options.serialize_reads == 0 || c->from.remote ? send_places(server, c, numbers, n)
                                                                   : turn_wait(server, c, numbers, n);
 }
-
-/* --- Control ----------------------------------------------------------------------------------------------------- */
 
 static bool answer_status(bodhi_server *server, connection *c) {
     const char *peers = server->options.peers;
@@ -186,8 +178,6 @@ static bool answer_stop(bodhi_server *server, connection *c) {
     server->stopping = true;
     return answer_status(server, c);
 }
-
-/* --- Messages ---------------------------------------------------------------------------------------------------- */
 
 bool answer_header(bodhi_server *server, connection *c) {
     enum wire_verb verb = c->in.verb;

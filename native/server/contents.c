@@ -22,8 +22,7 @@ enum {
     MOST_ROWS = 256,              /* runs of frames that are told of a dataset, of each kind */
     MOST_STAMP = 128 << 10,       /* bytes of what says of its origin */
     MOST_NOTE = 4096,             /* bytes of other notes */
-    SURVEY_MS = 50,               /* the loop does nothing else meanwhile */
-    NAME = WIRE_DIRECTORY
+    SURVEY_MS = 50                /* the loop does nothing else meanwhile */
 };
 #define TOO_LONG UINT32_MAX
 _Static_assert(sizeof(bodhi_run) == 24, "runs lie in messages so");
@@ -102,17 +101,12 @@ typedef struct {
     wire_extent of;
 } open_segment;
 
-static void let_go_of(open_segment *open) {
-    io_drop(open->fd);
-    open->fd = -1;
-}
-
 /* Read an extent; returns how many bytes there are of it, or WIRE_GONE. */
 static uint32_t read_extent(const bodhi_dataset *dataset, const wire_extent *part, open_segment *open,
                             unsigned char *out) {
     if (open->fd < 0 || open->of.segment != part->segment || open->of.kind != part->kind) {
         const bodhi_place place_in = {.segment = part->segment, .kind = (int32_t)part->kind};
-        let_go_of(open);
+        io_drop(open->fd);
         open->fd = dataset_share_segment(dataset, &place_in);
         open->of = *part;
     }
@@ -155,7 +149,7 @@ bool answer_take(bodhi_server *server, connection *c) {
         put32(body + 4 * i, got);
         at += got == WIRE_GONE ? 0 : got;
     }
-    let_go_of(&open);
+    io_drop(open.fd);
     c->out.n_body += at;
     server->counters[COUNT_TAKEN_BYTES] += at - 4 * n;
     return output_end(c, WIRE_TAKE, n);
@@ -238,12 +232,7 @@ bool answer_runs(connection *c) {
     return status == BODHI_OK ? output_end(c, WIRE_RUNS, count) : output_error(c, status, bodhi_message());
 }
 
-/* --- Surveys: directories
- * ------------------------------------------------------------------------------------------------- */
-
-static bool is_directory_name(const char *name) {
-    return strlen(name) == NAME && strspn(name, "0123456789abcdef-") == NAME;
-}
+/* --- Surveys ------------------------------------------------------------------------------------------------------ */
 
 /* The first directory behind `after`, in the order of names, that begins with `prefix`; false: there is none. */
 static bool next_directory(int store, const char *prefix, const char *after, char chosen[DIRECTORY_NAME]) {
@@ -251,7 +240,7 @@ static bool next_directory(int store, const char *prefix, const char *after, cha
     const struct dirent *entry;
     bool any = false;
     while (entries != NULL && (entry = readdir(entries)) != NULL) { // NOLINT(concurrency-mt-unsafe): a stream of ours
-        if (is_directory_name(entry->d_name) && strncmp(entry->d_name, prefix, strlen(prefix)) == 0 &&
+        if (is_dataset(entry->d_name) && strncmp(entry->d_name, prefix, strlen(prefix)) == 0 &&
             strcmp(entry->d_name, after) > 0 && (!any || strcmp(entry->d_name, chosen) < 0)) {
             memcpy(chosen, entry->d_name, DIRECTORY_NAME);
             any = true;
@@ -262,9 +251,6 @@ static bool next_directory(int store, const char *prefix, const char *after, cha
     }
     return any;
 }
-
-/* --- Surveys: one dataset
- * ------------------------------------------------------------------------------------------------- */
 
 /* Add a file of the dataset if it has no more bytes than `most`; returns how many, or TOO_LONG: to be fetched. */
 static uint32_t add_file(connection *c, const bodhi_dataset *dataset, const char *file, size_t most) {
@@ -298,7 +284,7 @@ static void describe(connection *c, bodhi_dataset *dataset) {
     }
     size_t at = c->out.n_body;
     output_add(c, head, sizeof head);
-    output_add(c, dataset->directory, NAME);
+    output_add(c, dataset->directory, WIRE_DIRECTORY);
     output_add(c, dataset->name, strlen(dataset->name));
     output_add(c, dataset->generation, dataset->generation_bytes);
     put32(head, (uint32_t)strlen(dataset->name));
@@ -330,9 +316,6 @@ static void describe_directory(bodhi_server *server, connection *c, const char *
         bodhi_dataset_close(opened);
     }
 }
-
-/* --- Surveys: answers
- * ----------------------------------------------------------------------------------------------------- */
 
 /* As many datasets as a message takes and as can be looked at in a moment, but one at least. */
 bool answer_survey(bodhi_server *server, connection *c) {

@@ -9,8 +9,6 @@
 
 enum { MAX_IDLE = 8 }; /* datasets that stay open without a user: opening one with millions of frames takes its time */
 
-/* --- Opening ----------------------------------------------------------------------------------------------------- */
-
 static void close_dataset(open_dataset *d) {
     ingest_free(d->ingest);
     bodhi_dataset_close(d->dataset);
@@ -108,8 +106,6 @@ void datasets_close_all(bodhi_server *server) {
         close_dataset(d);
     }
 }
-
-/* --- Writing ----------------------------------------------------------------------------------------------------- */
 
 void datasets_submit(open_dataset *d, task *t) {
     d->awaited++;

@@ -18,8 +18,6 @@ enum {
     SWEEP_BYTES = 64 << 20 /* no more join a turn that reads so much */
 };
 
-/* --- Extents ----------------------------------------------------------------------------------------------------- */
-
 static int by_place(const void *left, const void *right) {
     const bodhi_place *a = &((const extent *)left)->at;
     const bodhi_place *b = &((const extent *)right)->at;
@@ -109,8 +107,6 @@ static void forget_wanted(connection *c) {
     c->extents = NULL;
     c->n_queued = c->n_extents = 0;
 }
-
-/* --- Turns ------------------------------------------------------------------------------------------------------- */
 
 /* Have the disk begin with what a turn reads. */
 static void begin_reading(const bodhi_dataset *dataset, const extent *extents, size_t n) {

@@ -9,8 +9,6 @@
 
 enum { WINDOW_WORDS = 512 /* that are marked at once */ };
 
-/* --- What was sealed --------------------------------------------------------------------------------------------- */
-
 /* The sealed table of segment `i` if it is of this kind and may have frames between `low` and `high`; else NULL. */
 static sealed *table_between(const bodhi_dataset *dataset, unsigned kind, size_t i, uint64_t low, uint64_t high) {
     const sealed_range *range = &dataset->ranges[i];
@@ -40,8 +38,6 @@ static bool mended(bodhi_dataset *dataset) {
     }
     return torn;
 }
-
-/* --- Copies ------------------------------------------------------------------------------------------------------ */
 
 static const place *next_copy(bodhi_dataset *dataset, unsigned kind, uint64_t number, copy_cursor *at) {
     const place *copy;
@@ -135,8 +131,6 @@ void dataset_pass_over(bodhi_dataset *dataset, unsigned kind, const place *copy)
     } while (mended(dataset));
 }
 
-/* --- All of them ------------------------------------------------------------------------------------------------- */
-
 void dataset_mark(bodhi_dataset *dataset, unsigned kind, const frame_selection *chosen, uint64_t *words) {
     do {
         table_mark(&dataset->tables[kind], chosen, words);
@@ -211,8 +205,6 @@ uint64_t dataset_living(bodhi_dataset *dataset, unsigned kind) {
     }
     return living;
 }
-
-/* --- Runs -------------------------------------------------------------------------------------------------------- */
 
 /* Add `count` numbers that follow one another. False: there is no room. */
 static bool add_numbers(bodhi_run *runs, int64_t capacity, int64_t *n, int64_t number, int64_t count) {

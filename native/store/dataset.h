@@ -122,11 +122,9 @@ int dataset_check_author(bodhi_dataset *dataset);
 /* Say so again in a directory that was made anew. */
 int dataset_restore_author(const bodhi_dataset *dataset);
 
-/* --- launches.c: this takes no mutex ------------------------------------------------------------------------------ */
-
 /* Write the number of its launch into a generation of slices of dataset `name`, and leave any other as it is. It is the
  * number that slices of the same mark have, unless a later launch is known to supersede them; else the next one. Two
- * launches that begin at the same moment may get the same. Errors: SYSTEM. */
+ * launches that begin at the same moment may get the same. Takes no mutex. Errors: SYSTEM. */
 int store_number_launch(const bodhi_store *store, const char *name, void *generation, size_t bytes);
 
 /* --- meta.c: these take no mutex ---------------------------------------------------------------------------------- */

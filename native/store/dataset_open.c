@@ -12,8 +12,6 @@
 #include "base/io.h"
 #include "base/status.h"
 
-/* --- Opening ----------------------------------------------------------------------------------------------------- */
-
 static int set_names(bodhi_dataset *dataset, const meta_names *names) {
     dataset->name = malloc(names->name_bytes + 1);
     dataset->generation = malloc(names->generation_bytes + 1);

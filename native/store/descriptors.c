@@ -5,8 +5,6 @@
 #include "base/io.h"
 #include "store/dataset.h"
 
-/* --- Descriptors ------------------------------------------------------------------------------------------------- */
-
 static void close_segment(bodhi_dataset *dataset, segment *s) {
     io_drop(s->direct_fd);
     if (s->fd >= 0) {

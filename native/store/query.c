@@ -8,8 +8,6 @@
 #include "base/status.h"
 #include "store/dataset.h"
 
-/* --- Questions --------------------------------------------------------------------------------------------------- */
-
 static int64_t file_bytes(int directory, const char *name, int64_t *modified) {
     struct stat status;
     if (!io_status(directory, name, &status)) {

@@ -11,8 +11,6 @@
 #include "bodhi.h"
 #include "store/dataset.h"
 
-/* --- The file system --------------------------------------------------------------------------------------------- */
-
 static const struct {
     uint32_t magic;
     const char *name;
@@ -61,8 +59,6 @@ static int check_file_system(int fd, const char *path, dev_t device) {
     return BODHI_OK;
 }
 
-/* --- The owner --------------------------------------------------------------------------------------------------- */
-
 static int check_owner(const struct stat *status, const char *path, int flags) {
     if ((flags & BODHI_READ_ONLY) != 0) {
         return BODHI_OK;
@@ -90,8 +86,6 @@ static int check_directory(int fd, const char *path, int flags) {
     }
     return result;
 }
-
-/* --- The identity ------------------------------------------------------------------------------------------------ */
 
 /* Read the identity file into `parsed`. Returns a status; NOT_FOUND without a message if there is none. */
 static int read_identity(bodhi_store *store, enum parsed *parsed) {
@@ -143,8 +137,6 @@ static int identify(bodhi_store *store) {
     }
     return status == BODHI_OK && parsed != PARSED && writable ? make_identity(store, true) : status;
 }
-
-/* --- Opening ----------------------------------------------------------------------------------------------------- */
 
 static int open_directory(bodhi_store *store) {
     if ((store->flags & BODHI_CREATE) != 0 && bodhi_io.mkdirat(AT_FDCWD, store->path, 0700) != 0 && errno != EEXIST) {

@@ -11,8 +11,6 @@
 #include "codec/ids.h"
 #include "read/unpack.h"
 
-/* --- Unpacking --------------------------------------------------------------------------------------------------- */
-
 /* Point to the fields of a record that has been checked. False if they do not fit it. */
 static bool find_fields(stored_frame *f) {
     record_header *h = &f->header;
@@ -44,8 +42,6 @@ static int find_ids(stored_frame *f) {
     }
     return ids_read(f->record + at, size, f->frame.ids, f->header.n_atoms) ? BODHI_OK : BODHI_MISS;
 }
-
-/* --- Reading ----------------------------------------------------------------------------------------------------- */
 
 void stored_free(stored_frame *stored) {
     free(stored->record);    // NOLINT(clang-analyzer-unix.Malloc): it is another one for each copy
@@ -101,8 +97,6 @@ int stored_read(int fd, const segment_key *key, uint64_t offset, uint64_t length
     return status;
 }
 
-/* --- Finding ----------------------------------------------------------------------------------------------------- */
-
 /* The next copy that may be acknowledged, its segment open; *fd is -1 and errno set if it cannot be opened now. */
 static bool next_copy(bodhi_dataset *dataset, unsigned kind, uint64_t number, copy_cursor *at, place *copy,
                       segment_key *key, int *fd) {
@@ -148,8 +142,6 @@ int stored_find(bodhi_dataset *dataset, unsigned kind, uint64_t number, stored_f
     }
     return BODHI_MISS;
 }
-
-/* --- Comparing --------------------------------------------------------------------------------------------------- */
 
 /* Bits are compared, so that a NaN is itself, and -0 is not 0. */
 static bool is_same(const void *a, const void *b, size_t size) {

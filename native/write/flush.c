@@ -58,8 +58,6 @@ bool writer_release_segment(bodhi_writer *w) {
     return synced;
 }
 
-/* --- Flushing ---------------------------------------------------------------------------------------------------- */
-
 /* Whether a sync of the segment has failed: a second one would say that all is well. */
 static bool is_doubtful(const bodhi_writer *w) {
     pthread_mutex_lock(&w->dataset->mutex);
@@ -218,8 +216,6 @@ int writer_end_flush(bodhi_writer *w, bool synced) {
     return synced ? show(w, w->n_syncing) : fail_sync(w);
 }
 
-/* --- What was there ----------------------------------------------------------------------------------------------- */
-
 bool writer_note_existing(bodhi_writer *w) {
     if (w->n_existing > 0 && w->existing[w->n_existing - 1] == w->existing_segment) {
         return true;
@@ -246,8 +242,6 @@ bool writer_sync_existing(bodhi_writer *w) {
     }
     return done;
 }
-
-/* --- Segments ---------------------------------------------------------------------------------------------------- */
 
 /* Flush and release a full segment. */
 static int close_segment(bodhi_writer *w) {

@@ -25,8 +25,6 @@ enum {
     REFUSED_MS = 100 /* looking at all files for each of thousands of frames would take too long */
 };
 
-/* --- The file ---------------------------------------------------------------------------------------------------- */
-
 /* Tell the others. If that fails, they know of a step less or more until the next time. */
 static void publish(const room *r) {
     (void)io_write(r->fd, &r->outstanding, SLOT_BYTES, r->slot);
@@ -80,8 +78,6 @@ static int64_t promised(const room *r) {
     }
     return (int64_t)sum;
 }
-
-/* --- Granting ---------------------------------------------------------------------------------------------------- */
 
 /* Whether a segment goes to make room for a dataset. */
 static bool may_go(const bodhi_dataset *dataset, const bodhi_stored_segment *s) {

@@ -9,8 +9,6 @@
 #include "base/status.h"
 #include "write/writer.h"
 
-/* --- Failing ----------------------------------------------------------------------------------------------------- */
-
 int writer_failed(bodhi_writer *w, const char *call) {
     int status = bodhi_fail_system(errno, call, w->at.name);
     w->poisoned = w->poisoned || status == BODHI_ERROR_SYSTEM;
@@ -20,8 +18,6 @@ int writer_failed(bodhi_writer *w, const char *call) {
 int writer_fail_poisoned(void) {
     return bodhi_fail(BODHI_ERROR_POISONED, "an earlier write of this writer failed; close it and open another");
 }
-
-/* --- Pending ----------------------------------------------------------------------------------------------------- */
 
 bool writer_add_pending(bodhi_writer *w, const record_header *header) {
     if (!ARRAY_GROW(w->pending, w->pending_capacity, w->n_pending + 1)) {
@@ -49,8 +45,6 @@ static int undo(bodhi_writer *w, uint64_t at) {
     w->undone = true;
     return status;
 }
-
-/* --- Streaming --------------------------------------------------------------------------------------------------- */
 
 int writer_begin_streaming(bodhi_writer *w, bool direct) {
     w->direct = direct;
@@ -82,8 +76,6 @@ int writer_settle_stream(bodhi_writer *w) {
     writer_attach_stream(w);
     return status;
 }
-
-/* --- Gathering -------------------------------------------------------------------------------------------------- */
 
 int writer_write_gathered(bodhi_writer *w) {
     if (w->stream != NULL) {
