@@ -3,18 +3,10 @@
 #include "../dials.h"
 #include "../faults.h"
 #include "../scratch.h"
-#include "../sockets.h"
 #include "base/clock.h"
-#include "net/served.h"
-#include "server/serve.h"
+#include "running.h"
 
-char doing[256];
-
-enum { WORKERS = 6, FRAMES = 6, ATOMS = 40, PATIENCE_MS = 150, MUCH_PATIENCE_MS = 5000 };
-
-static char root[64];
-static char store_path[128];
-static char socket_path[128];
+enum { WORKERS = 6, FRAMES = 6, PATIENCE_MS = 150, MUCH_PATIENCE_MS = 5000 };
 
 /* Where nothing may be lost, a busy machine is given time. */
 static int patience(void) {
@@ -22,11 +14,7 @@ static int patience(void) {
     return now == INTERRUPTED || now == CUT_SHORT ? MUCH_PATIENCE_MS : PATIENCE_MS;
 }
 
-static float value_of(int64_t number, int64_t i) {
-    return (float)(number * 1000 + i);
-}
-
-static void *run(void *server) {
+static void *serve(void *server) {
     (void)!bodhi_server_run(server); /* it may end by a fault: its clients then have to see to themselves */
     return NULL;
 }
@@ -34,7 +22,7 @@ static void *run(void *server) {
 /* Push frames; acknowledged[number] is set for what was acknowledged. */
 static void push_frames(bool *acknowledged) {
     const char *servers[1] = {socket_path};
-    bodhi_push_options options = {.durable = 1, .timeout_ms = patience(), .batch_bytes = 1000};
+    bodhi_push_options options = {.durable = 1, .timeout_ms = patience(), .batch_bytes = 2500};
     bodhi_pusher *pusher;
     if (bodhi_push_open(servers, 1, "run", NULL, 0, &options, &pusher) != BODHI_OK) {
         return;
@@ -42,10 +30,7 @@ static void push_frames(bool *acknowledged) {
     int64_t taken = 0;
     for (int64_t number = 0; number < FRAMES; number++) {
         float positions[ATOMS * 3];
-        for (int64_t i = 0; i < (int64_t)ATOMS * 3; i++) {
-            positions[i] = value_of(number, i);
-        }
-        bodhi_frame frame = {.number = number, .n_atoms = ATOMS, .positions = positions};
+        bodhi_frame frame = frame_of(number, positions);
         if (bodhi_push(pusher, &frame) != BODHI_OK) {
             break;
         }
@@ -62,11 +47,8 @@ static void push_frames(bool *acknowledged) {
 /* Ask where frames lie; an answer is true. */
 static void read_places(void) {
     const wire_open open = {.name = "run", .identity = ""};
-    unsigned char numbers[8 * FRAMES];
+    static const uint64_t numbers[FRAMES] = {0, 1, 2, 3, 4, 5};
     wire_link link = {.fd = -1};
-    for (uint64_t i = 0; i < FRAMES; i++) {
-        put64(numbers + 8 * i, i);
-    }
     wire_part part = {numbers, sizeof numbers};
     int64_t deadline = now_ms() + patience();
     if (link_dial(&link, socket_path, geteuid(), NULL, 0, deadline) != BODHI_OK) {
@@ -122,8 +104,8 @@ static void live(bool *acknowledged) {
     bodhi_serve_options options = {.listener = listener, .batch_ms = 50, .quota = 1 << 30};
     bodhi_server *server;
     pthread_t thread;
-    if (bodhi_server_open(store_path, &options, &server) == BODHI_OK) {
-        CHECK(pthread_create(&thread, NULL, run, server) == 0);
+    if (bodhi_server_open(home, &options, &server) == BODHI_OK) {
+        CHECK(pthread_create(&thread, NULL, serve, server) == 0);
         push_frames(acknowledged);
         read_places();
         read_served();
@@ -135,17 +117,11 @@ static void live(bool *acknowledged) {
 }
 
 static void check_afterwards(const bool *acknowledged) {
-    bodhi_store *store;
-    bodhi_dataset *dataset;
+    const int64_t numbers[FRAMES] = {0, 1, 2, 3, 4, 5};
+    bodhi_dataset *dataset = open_beside("run", "", BODHI_CREATE);
     bodhi_reader *reader;
     bodhi_frame frame;
-    int64_t numbers[FRAMES];
     int status;
-    for (int i = 0; i < FRAMES; i++) {
-        numbers[i] = i;
-    }
-    CHECK(bodhi_open(store_path, BODHI_CREATE, &store) == BODHI_OK);
-    CHECK(bodhi_dataset_open(store, "run", NULL, 0, BODHI_CREATE, &dataset) == BODHI_OK);
     CHECK(bodhi_reader_open(dataset, numbers, FRAMES, NULL, &reader) == BODHI_OK);
     while ((status = bodhi_reader_next(reader, &frame)) != BODHI_END) {
         CHECK(status == BODHI_OK || !acknowledged[frame.number]);
@@ -154,8 +130,7 @@ static void check_afterwards(const bool *acknowledged) {
         }
     }
     bodhi_reader_close(reader);
-    bodhi_dataset_close(dataset);
-    bodhi_close(store);
+    close_beside(dataset);
 }
 
 static void *hang(void *argument) {
@@ -172,7 +147,7 @@ static void test_fault(enum fault kind, int first) {
     pthread_t watch;
     do {
         bool acknowledged[FRAMES] = {false};
-        remove_all(store_path);
+        remove_all(home);
         DOING("%s, call %ld", fault_names[kind], n);
         CHECK(pthread_create(&watch, NULL, hang, NULL) == 0);
         begin_fault(kind, n, false);
@@ -186,16 +161,14 @@ static void test_fault(enum fault kind, int first) {
 }
 
 static int work(int worker) {
-    CHECK(make_scratch(root, sizeof root, "/tmp"));
-    (void)snprintf(store_path, sizeof store_path, "%s/store", root);
-    (void)snprintf(socket_path, sizeof socket_path, "%s/socket", root);
+    make_root();
     install_faults();
     for (int kind = BROKEN; kind < N_FAULTS; kind++) {
         test_fault((enum fault)kind, worker + 1);
     }
     await_dials();
     remove_faults();
-    remove_all(root);
+    remove_root();
     return 0;
 }
 
