@@ -97,13 +97,9 @@ static bool await(wire_link *link, short events, int64_t deadline) {
     }
 }
 
-static bool would_block(void) {
-    return errno == EAGAIN || errno == EWOULDBLOCK;
-}
-
 /* What a call means that moved no bytes (0, or -1 and errno). OK: try again, it may. END: the deadline has passed. */
 static int await_more(wire_link *link, ssize_t moved, short events, int64_t deadline) {
-    if (moved < 0 && would_block()) {
+    if (moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
         return await(link, events, deadline) ? BODHI_OK
                : link->was_interrupted       ? unreachable(link, "interrupted")
                                              : BODHI_END;

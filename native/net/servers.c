@@ -112,13 +112,6 @@ void pusher_let_go(bodhi_pusher *p) {
 
 /* --- Giving frames ----------------------------------------------------------------------------------------------- */
 
-static void acknowledged(bodhi_pusher *p, slot *s) {
-    p->bytes -= (int64_t)s->size;
-    p->facts.in_flight--;
-    p->facts.acknowledged++;
-    free(s);
-}
-
 static void requeue(bodhi_pusher *p, slot *s) {
     s->again = true;
     slots_append(&p->waiting, s);
@@ -285,7 +278,10 @@ static bool take_ack(bodhi_pusher *p, server *s, const wire_ack *ack) {
     (void)slots_take(&s->sent);
     if (ack->status >= 0) {
         s->again = false;
-        acknowledged(p, frame);
+        p->bytes -= (int64_t)frame->size;
+        p->facts.in_flight--;
+        p->facts.acknowledged++;
+        free(frame);
     } else {
         p->refused = ack->status;
         s->refuses = true;

@@ -52,11 +52,6 @@ static void put(queue *q, task *t) {
     q->last = t;
 }
 
-static void wake_loop(const ingest *in) {
-    ssize_t put = write(in->wake, "i", 1); /* if the pipe is full the loop is awake anyway */
-    (void)put;
-}
-
 /* --- Writing ----------------------------------------------------------------------------------------------------- */
 
 static bool is_refused(const ingest *in, uint64_t client) {
@@ -166,7 +161,8 @@ static void complete(ingest *in, task *t) {
     }
     pthread_mutex_unlock(&in->mutex);
     in->batch = (queue){0};
-    wake_loop(in);
+    ssize_t woken = write(in->wake, "i", 1); /* if the pipe is full the loop is awake anyway */
+    (void)woken;
 }
 
 /* Make what was appended visible. With a failed append among it, FULL, for which flush() looks at each frame. */

@@ -89,17 +89,13 @@ static int64_t evict_some(const bodhi_dataset *dataset, const bodhi_stored_segme
                           int64_t preferred, int64_t needed) {
     int64_t total = 0;
     int64_t freed = 0;
-    for (int pass = 0; pass < 2; pass++) {
-        int64_t target = total >= preferred ? preferred : total >= needed ? needed : 0;
-        for (size_t i = 0; i < n && (pass == 0 || freed < target); i++) {
-            if (!may_go(dataset, &segments[i])) {
-                continue;
-            }
-            if (pass == 0) {
-                total += segments[i].bytes;
-            } else if (bodhi_store_evict(dataset->store, &segments[i]) == BODHI_OK) {
-                freed += segments[i].bytes;
-            }
+    for (size_t i = 0; i < n; i++) {
+        total += may_go(dataset, &segments[i]) ? segments[i].bytes : 0;
+    }
+    int64_t target = total >= preferred ? preferred : total >= needed ? needed : 0;
+    for (size_t i = 0; i < n && freed < target; i++) {
+        if (may_go(dataset, &segments[i]) && bodhi_store_evict(dataset->store, &segments[i]) == BODHI_OK) {
+            freed += segments[i].bytes;
         }
     }
     return freed;
