@@ -66,12 +66,12 @@ BUDGETS: dict[str, int] = {
     "native/codec": 1331,
     "native/examples": 94,
     "native/fuzz": 556,
-    "native/net": 2820,
+    "native/net": 2812,
     "native/read": 1497,
     "native/segments": 1885,
-    "native/server": 2346,
+    "native/server": 2342,
     "native/store": 2105,
-    "native/write": 1708,
+    "native/write": 1704,
     "native/xtc": 672,
 }
 
