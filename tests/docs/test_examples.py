@@ -76,8 +76,6 @@ END = "-- end of block --"
 
 
 class Block(NamedTuple):
-    """A fenced block of the page."""
-
     line: int
     language: str
     text: str

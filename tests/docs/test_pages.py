@@ -26,10 +26,6 @@ def test_the_list_of_files_names_every_subject():
     assert len(re.findall(r"^\| `", listed.stdout, re.MULTILINE)) > 400
 
 
-def test_the_map_is_short():
-    assert len(PAGE.splitlines()) <= 150
-
-
 def test_questions_are_answered_by_files_that_are_there():
     answers = PAGE[PAGE.index("## Where is ...?") : PAGE.index("## The way of a frame")]
     named = re.findall(r"`((?:himach|native)/[\w/]+\.\w+)`", answers)
@@ -37,13 +33,11 @@ def test_questions_are_answered_by_files_that_are_there():
     assert [name for name in named if not (ROOT / name).is_file()] == []
 
 
-def test_what_is_read_before_a_frame_is_short():
+def test_the_map_is_short():
     spine = PAGE[PAGE.index("### From `himach run`") : PAGE.index("## The way of a frame")]
-    assert 10 < len(re.findall(r"^\| `", spine, re.MULTILINE)) <= 25
-
-
-def test_few_words_are_its_own():
     words = PAGE[PAGE.index("## Words") :]
+    assert len(PAGE.splitlines()) <= 150
+    assert 10 < len(re.findall(r"^\| `", spine, re.MULTILINE)) <= 25
     assert 10 < len(re.findall(r"^\| (?!word |---)", words, re.MULTILINE)) <= 20
 
 
@@ -218,7 +212,6 @@ COMMANDS = sorted(EVERY)
 
 
 def options(words: str) -> set[str]:
-    """Return the options that the help of a command shows."""
     params = [item for item in EVERY[words].params if isinstance(item, click.Option) and not item.hidden]
     return {name for item in params for name in (*item.opts, *item.secondary_opts)}
 

@@ -87,8 +87,6 @@ class Everything(himach.Analysis):
 
 
 class Tally(himach.Analysis):
-    """A second stage that combines."""
-
     def combine(self, key: Any, series: Any) -> Any:
         return sum(1 if value is None else value for _, value in series)
 
@@ -98,8 +96,6 @@ class Tally(himach.Analysis):
 
 
 class Tallied(Everything):
-    """Counts how many keys have how many values."""
-
     then = Tally
 
     def reduce(self, key: Any, series: Any) -> Any:
@@ -108,8 +104,6 @@ class Tallied(Everything):
 
 
 class Second(himach.Analysis):
-    """What a first stage yields, all of it."""
-
     def map(self, frame: Any) -> Any:
         raise AssertionError("only reduce() of a later stage is called")
 
@@ -120,8 +114,6 @@ class Second(himach.Analysis):
 
 
 class First(Everything):
-    """Everything, with a second stage."""
-
     def reduce(self, key: Any, series: Any) -> Any:
         yield type(key).__name__, (key, len(series))
         yield himach.Pairs(series.frames % 4, series.times)
@@ -129,8 +121,6 @@ class First(Everything):
 
 
 class Many(Everything):
-    """Everything, reduced many keys at a time from the columns of all of them."""
-
     def reduce_many(self, keys: Any, series: Any) -> Any:
         edges = series.offsets.tolist()
         columns = series.frames, series.steps, series.times, series.boxes, series.values
@@ -207,7 +197,6 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
 def check(
     world: World | None, chain: list[Any], frames: range, boxes: str = "all", seed: int = 0, largest: int = 5
 ) -> Results | None:
-    """Run the engine and its twin and compare to the last bit on rank 0."""
     raws = made_up(list(frames), boxes)
     passed = run_engine(world, [chain], frames, raws, seed, largest)
     if passed.results is None:

@@ -136,8 +136,6 @@ def test_columns_stay_columns_when_they_are_combined():
 
 
 class Swapped(himach.Analysis):
-    """Values in both byte orders, alone and in fields."""
-
     def map(self, frame):
         yield himach.Pairs([0], np.array([frame.number], dtype=">f8" if frame.number % 2 else "<f8"))
         yield himach.Pairs([1], np.array([(frame.number, 1)], dtype=">i4,<f8"))

@@ -17,7 +17,7 @@ from support.threads import run_ranks
 
 import himach
 
-from .cases import FEW_KEYS, VALUES, Many, chain_of, make_small
+from .cases import FEW_KEYS, VALUES, Everything, Many, Second, chain_of, make_small
 from .test_many_ranks import nodes_of, uneven
 from .twin import canonical, check_twin, run_engine
 
@@ -97,7 +97,7 @@ EMITTERS = st.builds(
 )
 
 
-class Emitted(himach.Analysis):
+class Emitted(Everything):
     """Yields what its emitters yield; gives back all that a series has."""
 
     def __init__(self, emitters: Any) -> None:
@@ -108,16 +108,8 @@ class Emitted(himach.Analysis):
         for emitter in self.emitters:
             yield from emitter.items(frame.number)
 
-    def reduce(self, key: Any, series: Any) -> Any:
-        return (series.frames, series.steps, series.times, series.boxes, series.values)
-
 
 class EmittedMany(Emitted):
-    """Reduced many keys at a time."""
-
-    def reduce(self, key: Any, series: Any) -> Any:
-        return Many.reduce(self, key, series)
-
     reduce_many = Many.reduce_many
 
 
@@ -144,17 +136,10 @@ class Combined(Emitted):
         return tuple(folded), int(series.frames[0])
 
 
-class Gathered(himach.Analysis):
-    """The second of two stages."""
-
-    def reduce(self, key: Any, series: Any) -> Any:
-        return (series.frames, series.times, series.boxes, series.values)
-
-
 class Staged(Emitted):
     """The first of two stages."""
 
-    then = Gathered
+    then = Second
 
     def reduce(self, key: Any, series: Any) -> Any:
         yield type(key).__name__, (key, len(series))

@@ -33,7 +33,6 @@ def uneven(numbers, seed=0):
 
 
 def nodes_of(size):
-    """Return the nodes of ranks, which have unlike many of them."""
     return ["bac"[rank % 7 % 3] for rank in range(size)]
 
 
@@ -74,8 +73,6 @@ def test_more_ranks_and_shards_than_usual(monkeypatch, chain, memory):
 
 
 class Sparse(himach.Analysis):
-    """A few of many keys a frame, as in frames of few pairs."""
-
     def map(self, frame):
         yield himach.Pairs(np.array([frame.number * 7919 % 30, 100 + frame.number % 11]))
 

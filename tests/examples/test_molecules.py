@@ -96,7 +96,6 @@ def test_atoms_are_taken_where_they_are_where_nothing_cuts_them():
 
 
 def test_which_atoms_are_of_one_molecule():
-    """Of residues: bonded and not; all in one; parted; a site beside what is bonded."""
     universe = MDAnalysis.Universe.empty(12, n_residues=4, atom_resindex=[0, 0, 0, 1, 1, 2, 2, 2, 2, 2, 3, 3])
     universe.add_TopologyAttr("bonds", [(0, 1), (5, 6), (7, 8), (4, 10)])
     result = numbers_by(universe, MSD, "molecule")

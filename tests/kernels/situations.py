@@ -20,8 +20,6 @@ def least_width(box):
 
 @dataclass
 class Situation:
-    """Two groups, a box (None without one) and a cutoff in Å."""
-
     a: np.ndarray
     b: np.ndarray
     box: np.ndarray | None

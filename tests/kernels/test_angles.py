@@ -32,7 +32,6 @@ def slow_dihedrals(positions, quadruples, box):
 
 
 def apart(a, b):
-    """Return how far angles are apart, in degrees."""
     return np.abs((a - b + 180) % 360 - 180)
 
 

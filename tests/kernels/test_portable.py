@@ -44,7 +44,6 @@ def portable(tmp_path_factory):
 
 
 def answers(of, situation):
-    """Return what kernels give of a situation, by their names."""
     a, b, cutoff, box = situation.a, situation.b, situation.cutoff, situation.box
     groups, radii = np.arange(len(a)) // 7, np.linspace(0.2, 0.9, len(a))
     quadruples = np.arange(4 * (len(a) // 4)).reshape(-1, 4)

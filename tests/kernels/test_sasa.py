@@ -14,7 +14,6 @@ from himach.kernels import sasa
 
 
 def spiral(n):
-    """Return the points of a sphere, float64 (n, 3)."""
     i = np.arange(n)
     y = (2 * i + 1) / n - 1
     radius, angle = np.sqrt(1 - y**2), i * np.pi * (3 - np.sqrt(5))

@@ -83,34 +83,28 @@ def test_pairs(groups, situation):
     np.testing.assert_array_equal(distances, expected[1])
 
 
-@pytest.mark.parametrize("groups", [1, 2])
 @settings(max_examples=200)
-@given(situations(), st.sampled_from([1, 3, 6, 7, 70, 500]))
-def test_histogram(groups, situation, bins):
-    others = situation.b
-    if groups == 1:
-        others, situation.b = None, situation.a
-    pairs, distances = capped(situation)
-    distances = distances[pairs[:, 0] < pairs[:, 1]] if groups == 1 else distances
-    expected, _ = np.histogram(distances, bins, (0, situation.cutoff))
-    np.testing.assert_array_equal(histogram(situation.a, others, situation.cutoff, bins, situation.box), expected)
-
-
-@settings(max_examples=200)
-@given(situations(), st.sampled_from([1, 7, 70]), st.integers(1, 300), st.integers(0, 2**32 - 1))
-def test_histogram_without_pairs_of_one_group(situation, bins, n_groups, seed):
+@given(situations(), st.sampled_from([1, 3, 6, 7, 70, 500]), st.integers(1, 300), st.integers(0, 2**32 - 1))
+def test_histogram_of_all_pairs_and_of_those_of_two_groups(situation, bins, n_groups, seed):
     random = np.random.default_rng(seed)
     groups, rest = (random.integers(0, n_groups, len(subset)) for subset in (situation.a, situation.b))
     arguments = situation.cutoff, bins, situation.box
+
+    def expected(distances):
+        return np.histogram(distances, bins, (0, situation.cutoff))[0]
+
     pairs, distances = capped(situation)
-    expected, _ = np.histogram(distances[groups[pairs[:, 0]] != rest[pairs[:, 1]]], bins, (0, situation.cutoff))
-    result = histogram(situation.a, situation.b, *arguments, groups, rest)
-    np.testing.assert_array_equal(result, expected)
+    apart = groups[pairs[:, 0]] != rest[pairs[:, 1]]
+    np.testing.assert_array_equal(histogram(situation.a, situation.b, *arguments), expected(distances))
+    np.testing.assert_array_equal(
+        histogram(situation.a, situation.b, *arguments, groups, rest), expected(distances[apart])
+    )
     situation.b = situation.a
     pairs, distances = capped(situation)
-    subset = (pairs[:, 0] < pairs[:, 1]) & (groups[pairs[:, 0]] != groups[pairs[:, 1]])
-    expected, _ = np.histogram(distances[subset], bins, (0, situation.cutoff))
-    np.testing.assert_array_equal(histogram(situation.a, None, *arguments, groups), expected)
+    once = pairs[:, 0] < pairs[:, 1]
+    apart = once & (groups[pairs[:, 0]] != groups[pairs[:, 1]])
+    np.testing.assert_array_equal(histogram(situation.a, None, *arguments), expected(distances[once]))
+    np.testing.assert_array_equal(histogram(situation.a, None, *arguments, groups), expected(distances[apart]))
 
 
 SOME = np.zeros((3, 3), np.float32)

@@ -44,8 +44,6 @@ class Long(himach.Analysis):
 
 
 class Plain(Long):
-    """A row of numbers each frame."""
-
     name = "plain"
 
     def map(self, frame):
@@ -158,8 +156,6 @@ def test_a_result_reads_the_file_of_its_table(tmp_path, ranks):
 
 
 class Reading(Plain):
-    """Looks at the table in finish()."""
-
     def finish(self, results):
         x, plain = results["x"], np.asarray(results["x"])
         assert isinstance(x, LongCells) and len(x) == results.rows == 98
@@ -256,8 +252,6 @@ def test_without_files_the_table_is_in_memory(ranks):
 
 
 class Wide(Long):
-    """Rows of many texts."""
-
     name = "wide"
 
     def map(self, frame):
@@ -271,8 +265,6 @@ def test_a_table_that_memory_has_no_place_for_needs_files(tmp_path, ranks):
 
 
 class Wordy(himach.Analysis):
-    """Rows of a long text."""
-
     name = "wordy"
 
     def map(self, frame):

@@ -79,30 +79,25 @@ def make_dump(folder: Path, n_frames: int = N_FRAMES) -> tuple[Path, Path]:
 def analyse(
     trajectory: Path, topology: Path | None, job: himach.Analysis | None = None, **options: object
 ) -> himach.Result:
-    """Run a job, or `Emit`."""
     return himach.run(job or Emit(), trajectory, topology, progress=False, **options)
 
 
 def numbers_of(result: himach.Result) -> list[int]:
-    """Return the numbers of the frames that were read, each as often as it was."""
     return [int(number) for number in result.outcome["frames"]["number"]]
 
 
 def bits(outcome: dict) -> list[bytes]:
-    """Return every bit of an outcome of `Emit`."""
     columns = outcome["frames"]
     return [np.asarray(columns[name]).tobytes() for name in ("number", "time", "checksum")] + [outcome["dt"].tobytes()]
 
 
 def datasets(place: Path, trajectory: Path) -> list[Dataset]:
-    """Return all generations of a trajectory in a store."""
     store = Store(place, create=False)
     name = dataset_name([trajectory])
     return [store.dataset(name, generation, create=False) for generation in store.generations(name)]
 
 
 def only_dataset(place: Path, trajectory: Path) -> Dataset:
-    """Return the one generation of a trajectory in a store."""
     (dataset,) = datasets(place, trajectory)
     return dataset
 
@@ -118,13 +113,11 @@ def put(dataset: Dataset, trajectory: Path, numbers: Iterable[int], *, native: b
 
 
 def drop_all(dataset: Dataset) -> None:
-    """Drop every frame of a dataset, and keep the rest of it."""
     dataset.drop(sorted(dataset.alien))
     dataset.drop(sorted(dataset.native), native=True)
 
 
 def write_xtc(path: Path, n_frames: int, n_atoms: int = 300, seed: int = 1) -> bytes:
-    """A made-up trajectory; returns its bytes."""
     universe = mda.Universe.empty(n_atoms, trajectory=True)
     rng = np.random.default_rng(seed)
     with mda.Writer(str(path), n_atoms) as writer:
@@ -136,7 +129,6 @@ def write_xtc(path: Path, n_frames: int, n_atoms: int = 300, seed: int = 1) -> b
 
 
 def natives(place: Path) -> list[set[int]]:
-    """Frames natively in each dataset of a store."""
     store = Store(place, read_only=True)
     return [set(store.open_directory(directory).native) for directory in store.directories()]
 
@@ -158,7 +150,6 @@ def frame_of(number, n_atoms=100):
 
 
 def keep(dataset, numbers, **options):
-    """Write frames to a dataset, and show them."""
     for number in numbers:
         dataset.write(number, 0.0, None, frame_of(number), **options)
     dataset.flush()

@@ -74,7 +74,6 @@ def himach(
 
 
 def start_himach(*words: object, cwd: Path | None = None, **environ: str) -> subprocess.Popen[str]:
-    """Start ``himach`` and return at once."""
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "himach", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True, cwd=cwd, env=clean_environment(**environ), stdin=subprocess.DEVNULL, start_new_session=True,
@@ -107,7 +106,6 @@ def same_files(one: Path, other: Path) -> None:
 
 
 def processes_with(mark: str) -> list[int]:
-    """Return the living processes whose environment carries ``HIMACH_TEST_MARK=mark``."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():

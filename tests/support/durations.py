@@ -23,11 +23,9 @@ class Durations:
 
     @staticmethod
     def read() -> dict[str, float]:
-        """Return the seconds of each file, by its name below the project."""
         return json.loads(FILE.read_text()) if FILE.exists() else {}
 
     def pytest_runtest_logreport(self, report) -> None:
-        """Add what a part of a test took."""
         self._seconds[report.nodeid.partition("::")[0]] += report.duration
 
     def growth(self) -> list[tuple[str, float, float]]:

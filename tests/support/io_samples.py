@@ -26,7 +26,6 @@ N_ATOMS = 40
 
 
 def copied(name: str, folder: Path) -> tuple[Path, Path]:
-    """Copy the sample of a format; return topology and trajectory."""
     folder.mkdir(exist_ok=True)
     (folder / "topology").mkdir(exist_ok=True)
     topology, trajectory = FORMATS[name]

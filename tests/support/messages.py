@@ -80,8 +80,6 @@ def receive(raw: socket.socket, size: int) -> bytes:
 
 
 class Session:
-    """A client's end."""
-
     def __init__(self, raw: socket.socket, key: bytes) -> None:
         self.raw = raw
         challenge = receive(raw, GREETING)[8:]
@@ -92,7 +90,6 @@ class Session:
         self.sent = self.received = 0
 
     def sealed(self, data: bytes) -> bytes:
-        """A message and its tag."""
         self.sent += 1
         return data + tag(self.key, b"c", self.sent - 1, data)
 

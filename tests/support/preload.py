@@ -145,7 +145,6 @@ def stand_in(kind: type[ForkedProcess]) -> None:
 
 
 def umask() -> int:
-    """Return the umask of this process."""
     with open("/proc/self/status") as status:
         return int(next(line.split()[1] for line in status if line.startswith("Umask:")), 8)
 

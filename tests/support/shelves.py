@@ -19,7 +19,6 @@ def positions_of(number: int, n_atoms: int = N_ATOMS) -> np.ndarray:
 def fill(
     path: Path, numbers: Iterable[int], name: str = "/made/up.xtc", *, native: bool = False, segment_bytes: int = 0
 ) -> Dataset:
-    """Put frames into a dataset, closed for writing."""
     dataset = Store(path).dataset(name, b"one", segment_bytes=segment_bytes)
     for number in numbers:
         assert dataset.write(number, float(number), None, positions_of(number), native=native)
@@ -41,7 +40,6 @@ def spoil(path: Path, at: int, content: bytes = b"\xff" * 4) -> None:
 
 
 def flip(path: Path, at: int, bits: int = 4) -> None:
-    """Flip bits of a byte of a file."""
     with open(path, "rb") as file:
         file.seek(at)
         spoil(path, at, bytes([file.read(1)[0] ^ bits]))

@@ -33,7 +33,6 @@ def cluster_up(nodes: int = 4) -> Iterator[dict[str, str]]:
 
 
 def manages(job: str) -> bool:
-    """Whether a step manager of that job is there."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             if path.read_bytes().startswith(f"slurmstepd: [{job}.".encode()):
@@ -42,13 +41,10 @@ def manages(job: str) -> bool:
 
 
 class Jobs:
-    """Batch jobs."""
-
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.environ = dict(environ)
 
     def call(self, *words: str) -> str:
-        """Run a command of SLURM's, or of the cluster."""
         done = subprocess.run(words, env=self.environ, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
@@ -64,7 +60,6 @@ class Jobs:
         return found[1]
 
     def wait(self, job: str, state: str, seconds: float = 60) -> None:
-        """Wait until a job is in that state."""
         assert wait_until(lambda: self.says(job, "JobState") == state, seconds), self.call(
             "scontrol", "show", "job", job
         )

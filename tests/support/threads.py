@@ -27,7 +27,6 @@ NOISE = np.uint64(2**63 + 1)
 
 
 def add(source: Any, target: Any) -> None:
-    """Add one array to another."""
     np.add(target, source, out=target)
 
 
@@ -135,8 +134,6 @@ class UserOp:
 
 
 class SharedArray:
-    """Words of one node."""
-
     def __init__(self, node: ThreadComm, n: int) -> None:
         self._node = node
         self.words = node.bcast(np.full(n, NOISE) if node.rank == 0 else None)
@@ -198,5 +195,4 @@ def run_ranks(nodes: Sequence[str], function: Callable[[World], T]) -> list[T]:
 
 
 def on_threads(size: int, function: Callable[[ThreadComm], T]) -> list[T]:
-    """Call `function` with the communicator of all ranks, on one thread a rank."""
     return run_ranks(["node"] * size, lambda world: function(world.comm))

@@ -103,37 +103,3 @@ def test_popcounts(cached, block):
     assert counts.tolist() == expected
     assert bitmaps.popcount(words_of(cached)) == len(cached)
     assert bitmaps.popcount(words_of(())[:0]) == 0
-
-
-@pytest.mark.parametrize("n_nodes, prime", [(1, 2), (2, 2), (3, 3), (4, 5), (9, 11)])
-@pytest.mark.parametrize("shift", [0, 1, 5, 6, 8])
-def test_priorities_differ_and_are_fair(n_nodes, prime, shift):
-    numbers = np.arange(64, dtype=np.int64)
-    priorities = np.zeros((n_nodes, 64 * 64), dtype=int)
-    plane = np.zeros(64, dtype=np.uint64)
-    for node in range(n_nodes):
-        for bit in range((prime - 1).bit_length()):
-            bitmaps.priority_plane(numbers, plane, shift, node, prime, bit)
-            clear = np.unpackbits(plane.view(np.uint8), bitorder="little")
-            priorities[node] += (1 - clear.astype(int)) << bit
-    assert priorities.max() < prime
-    assert all(len(set(column)) == n_nodes for column in priorities.T)
-    blocks = priorities.reshape(n_nodes, -1, 1 << shift)
-    assert (blocks == blocks[:, :, :1]).all()
-    if shift == 0:
-        first = np.bincount(priorities.argmin(axis=0), minlength=n_nodes)
-        assert (abs(first - 4096 / n_nodes) < 0.25 * 4096 / n_nodes).all()
-
-
-def test_arrays_of_other_lengths_are_refused():
-    three, four, six = (np.zeros(n, dtype=np.uint64) for n in (3, 4, 6))
-    with pytest.raises(ValueError, match="mine has 4 words, expected 3"):
-        bitmaps.open_counts(three, four, six)
-    with pytest.raises(ValueError, match="counts has 4 words, expected 6"):
-        bitmaps.claim(three, four, three, three.copy(), three.copy())
-    with pytest.raises(ValueError, match="residue has 4 words, expected 3"):
-        bitmaps.claim(three, six, three, three.copy(), four)
-    with pytest.raises(ValueError, match="target has 4 words, expected 3"):
-        bitmaps.copy_some(three, four, 0, 1)
-    with pytest.raises(ValueError, match="plane has 4 words, expected 3"):
-        bitmaps.priority_plane(np.zeros(3, dtype=np.int64), four, 0, 0, 2, 0)

@@ -1,5 +1,6 @@
 """The protocol against the model of its rules."""
 
+import os
 from collections import Counter
 
 import numpy as np
@@ -15,6 +16,7 @@ from himach.zazen.protocol import fill_evenly
 
 from .model import FRAMES, Store, apply_rules, check, selections, take_all
 
+NIGHTLY = "HIMACH_NIGHTLY" in os.environ
 frame_sets = st.one_of(
     st.sets(st.integers(0, FRAMES - 1)),
     st.tuples(st.integers(0, FRAMES), st.integers(0, FRAMES), st.integers(1, 4)).map(lambda t: set(range(*t))),
@@ -96,7 +98,7 @@ LATE_NATIVES = [
 ]
 
 
-@settings(max_examples=400)
+@settings(max_examples=400 if NIGHTLY else 150)
 @given(st.one_of(clusters(), staged()), selections(), st.booleans(), st.sampled_from([1, 2, 3, 1000]))
 @example(([1, 1, 1, 2], LATE_NATIVES), range(0, 160, 2), True, 1)
 def test_the_protocol_follows_the_rules(cluster, frames, origin, chunk_words):
@@ -133,7 +135,7 @@ def run_and_keep(ranks, stores, frames, origin):
     return dropped
 
 
-@settings(max_examples=200)
+@settings(max_examples=200 if NIGHTLY else 60)
 @given(clusters(), selections(), st.booleans())
 def test_repeated_runs_come_to_one_copy_of_every_frame(cluster, frames, origin):
     ranks, stores = cluster

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from himach.ranks.communicator import alone
 from himach.zazen import NOTHING, InMemory, assign, node_frames
-from himach.zazen.claims import Bits, n_words
-from himach.zazen.node_frames import MAX_TASK_FRAMES, Remaining, Tasks, count_chunks, frame_bitmaps
+from himach.zazen.claims import n_words
+from himach.zazen.node_frames import MAX_TASK_FRAMES, Remaining, Tasks, frame_bitmaps
 
 from .model import FRAMES, selections, take_all
 
@@ -50,30 +50,6 @@ def test_several_stores_mark_the_same_words():
         store.mark(range(100), native, alien)
     assert positions_of(native) == {1, 2, 3}
     assert positions_of(alien) == {70, 71}
-
-
-@given(frame_sets, frame_sets, st.integers(1, 40))
-def test_frames_are_counted_by_chunk(native, alien, chunk_words):
-    both = frame_bitmaps(InMemory.from_numbers(native, alien), range(TOP))
-    chunks = -(-len(both[0]) // chunk_words)
-    expected = [[sum(f < TOP and f // 64 // chunk_words == i for f in cached) for i in range(chunks)]
-                for cached in (native, alien)]  # fmt: skip
-    assert count_chunks(*both, chunk_words).tolist() == expected
-
-
-@given(st.sets(st.integers(0, 70_000), max_size=50), st.integers(0, 50), st.integers(0, 60))
-def test_bitmaps_with_a_directory(cached, start, length):
-    n = 1100
-    words = np.full(Bits.n_words(n), 2**63 + 1, dtype=np.uint64)
-    bits = Bits(words, n)
-    bits.bitmap[:] = 0
-    for p in cached:
-        bits.bitmap[p // 64] |= np.uint64(1 << (p % 64))
-    for first in range(0, n, 300):
-        bits.count_bits(first, min(first + 300, n))
-    bits.index()
-    assert bits.count == len(cached)
-    assert bits.part(start, start + length).tolist() == sorted(cached)[start : start + length]
 
 
 def made(frames: range, gone: set[int]) -> tuple[Remaining, list[int]]:

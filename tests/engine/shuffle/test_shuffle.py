@@ -296,8 +296,6 @@ MEMORY = 1 << 20
 
 
 class One(himach.Analysis):
-    """A long series of one key."""
-
     keys: int = 1
 
     def map(self, frame):
@@ -308,8 +306,6 @@ class One(himach.Analysis):
 
 
 class Folded(One):
-    """A sum, whatever the frames are."""
-
     def combine(self, key, series):
         return sum(series.values)
 

@@ -23,7 +23,6 @@ regions = st.lists(st.sampled_from([BELOW, FILTER, ABOVE, ELSEWHERE]), min_size=
 
 
 def passages_frame_by_frame(region):
-    """Walk along the path and remember where the ion came from."""
     passages, bulk, entered = [], None, None
     for frame, code in enumerate(region):
         if code == FILTER:

@@ -24,7 +24,6 @@ def runs_of(sets, intermittency):
 
 
 def by_sets(sets, tau_max):
-    """Intersect the sets of [t, t + tau], frame by frame."""
     probability = []
     for tau in range(tau_max + 1):
         ratios = [

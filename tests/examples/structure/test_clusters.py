@@ -19,19 +19,15 @@ from himach.examples.structure.pairwise_rmsd import PairwiseRmsd
 
 
 class Small(Clusters):
-    """In blocks of eight frames."""
-
     sizes = (8, 5)
 
 
 def deviations(universe, selection):
-    """Return the deviation of each two frames, one by one, as MDAnalysis has them."""
     frames = np.array([universe.select_atoms(selection).positions for _ in universe.trajectory], np.float64)
     return np.array([[rms.rmsd(a, b, center=True, superposition=True) for b in frames] for a in frames])
 
 
 def slow(near):
-    """Cluster by lists."""
     pool, cluster, centers = set(range(len(near))), np.zeros(len(near), int), []
     while pool:
         center = max(sorted(pool), key=lambda i: sum(near[i][j] for j in pool))

@@ -18,8 +18,6 @@ from himach.examples.structure.pca import Pca
 
 
 class Small(Pca):
-    """In blocks of eight frames, at most five."""
-
     sizes = (8, 5)
 
 
@@ -28,7 +26,6 @@ def along(outcome, components):
 
 
 def fitted(topology, trajectory, selection):
-    """Return a Universe whose frames lie over the first."""
     universe, reference = (MDAnalysis.Universe(topology, trajectory) for _ in range(2))
     align.AlignTraj(universe, reference, select=selection, in_memory=True).run()
     return universe

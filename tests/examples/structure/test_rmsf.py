@@ -22,7 +22,6 @@ STEP = 7
 
 
 def some_frames():
-    """Return a Universe of every seventh frame of AdK's transition, in memory."""
     universe = MDAnalysis.Universe(PSF, DCD)
     universe.transfer_to_memory(step=STEP)
     return universe

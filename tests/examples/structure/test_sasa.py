@@ -45,7 +45,6 @@ def test_against_gmx_in_water(parameters, expected):
 
 
 def test_parts_add_up():
-    """What one part has and what the rest has is what all have; part alone has more."""
     rest = f"protein and not ({PART})"
     all_of, part, remaining, alone = (
         plain.run(Sasa(points=200, **parameters), DCD, PSF, step=49)["sasa"]["sasa"]
