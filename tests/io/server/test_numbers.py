@@ -194,7 +194,7 @@ class TestRemote(CachedFramesTests):
 def test_frames_of_servers_are_marked_some_at_a_time(monkeypatch, frames):
     monkeypatch.setattr(client, "MARKED_WORDS", 2)
     held = BitMap64(range(100, 1000)), BitMap64(range(5, 2000, 3))
-    holder = SimpleNamespace(native=held[0], alien=held[1])
+    holder = SimpleNamespace(native=held[0], alien=held[1], server=SimpleNamespace(text="a"))
     words = np.zeros((2, (len(frames) + 63) // 64), np.uint64)
     remote_store.RemoteDataset("run7", b"", [holder]).mark(frames, *words)
     for numbers, some in zip(held, words, strict=True):
@@ -203,7 +203,7 @@ def test_frames_of_servers_are_marked_some_at_a_time(monkeypatch, frames):
 
 
 def test_a_look_for_frames_far_apart_takes_memory_of_these_alone():
-    holder = SimpleNamespace(native=BitMap64(range(10**7)), alien=BitMap64())
+    holder = SimpleNamespace(native=BitMap64(range(10**7)), alien=BitMap64(), server=SimpleNamespace(text="a"))
     numbers = np.arange(-1, 2 * 10**7, 10**5)
     tracemalloc.start()
     held = remote_store.RemoteDataset("run7", b"", [holder]).holds(numbers)
