@@ -57,7 +57,7 @@ class Ranks:
     oversubscribe
         Whether there may be more than four a processor, or more than memory holds.
     slurm
-        In place of `size` options of sbatch, as a text or as words: ``"-N4 -n64 --time=1:00:00"``. The ranks are the
+        In place of `size` options of salloc, as a text or as words: ``"-N4 -n64 --time=1:00:00"``. The ranks are the
         tasks of that job. ``--mpi`` goes to srun; without it, it is what fits the MPI library.
 
     Raises

@@ -1,4 +1,4 @@
-"""`RankPool`, ranks of this machine or of a step of a job: each piece of work has new ones; `spawn()` is for one piece.
+"""`RankPool`, ranks of this machine: each piece of work has new ones; `spawn()` is for one piece.
 
 `pack_work()` pickles a piece for all ranks; it travels through a place private to the user. Below: the command,
 environment, output and end of the process that starts ranks.
@@ -87,15 +87,12 @@ class NotBegunError(RankError):
 class RankPool:
     """Ranks that wait for work until `end()`, which garbage collection calls as well."""
 
-    def __init__(self, command: Sequence[str], size: int, forks: bool = False, step: bool = False) -> None:
-        # The command of a step starts the ranks by itself; only its first finds this process.
-        self._size, self._called = size, 1 if step else size
-        self._current_environment = os.environ.copy if step else rank_environment
-        self._environ = self._current_environment()
+    def __init__(self, command: Sequence[str], size: int, forks: bool = False) -> None:
+        self._size, self._environ = size, rank_environment()
         self._channel = RankChannel()
         start_time = time.time()
         try:
-            self._process = start(command, 0 if step else size, self._environ | self._channel.variable, forks)
+            self._process = start(command, size, self._environ | self._channel.variable, forks)
         except BaseException:
             self._channel.close()
             raise
@@ -104,7 +101,7 @@ class RankPool:
     @property
     def alive(self) -> bool:
         """Whether the ranks take work, and have the present environment."""
-        return self._end.alive and self._process.poll() is None and self._environ == self._current_environment()
+        return self._end.alive and self._process.poll() is None and self._environ == rank_environment()
 
     def do(self, work: bytes, keeps: bool = False, last: bool = False) -> bytes:
         """Have all ranks do this work; return rank 0's result."""
@@ -112,7 +109,7 @@ class RankPool:
         try:
             with relay_output(process), relay_signals(self._pass_on):
                 try:
-                    channel.call(work, self._called, last)
+                    channel.call(work, self._size, last)
                     while DONE not in channel.messages() and process.poll() is None:
                         time.sleep(LOOK_EVERY)
                 except BaseException as stopped:
@@ -257,13 +254,22 @@ def common_environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def relay_output(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Pass on what ranks print while the context lasts, to the present sys.stdout and sys.stderr."""
+def relay_output(
+    process: subprocess.Popen[bytes], mark: bytes = BANNER, errors: io.TextIOBase | None = None
+) -> Iterator[bytearray]:
+    """Pass on what ranks print while the context lasts, to the present sys.stdout and to `errors` or sys.stderr.
+
+    Yield what gets the bytes that follow `mark` on standard output.
+    """
     ended, line = os.pipe()
     failures: list[OSError] = []
-    threads = [relay(process.stdout, sys.stdout, ended, failures), relay(process.stderr, sys.stderr, ended, failures)]
+    rest = bytearray()
+    threads = [
+        relay(process.stdout, sys.stdout, ended, failures, mark, rest),
+        relay(process.stderr, errors or sys.stderr, ended, failures),
+    ]
     try:
-        yield
+        yield rest
     finally:
         os.close(line)
         for thread in threads:
@@ -273,34 +279,51 @@ def relay_output(process: subprocess.Popen[bytes]) -> Iterator[None]:
         raise failures[0]
 
 
-def relay(source: IO[bytes] | None, sink: IO[str], stop: int, failures: list[OSError]) -> threading.Thread:
-    """Copy `source` until it or `stop` ends, as others may hold the pipe; leave out MPICH's banner of a death."""
+def relay(
+    source: IO[bytes] | None,
+    sink: IO[str] | io.TextIOBase,
+    stop: int,
+    failures: list[OSError],
+    mark: bytes = BANNER,
+    rest: bytearray | None = None,
+) -> threading.Thread:
+    """Copy `source` until it or `stop` ends, as others may hold the pipe; what follows `mark` goes to `rest`."""
     assert source is not None
-    chunks = _chunks(source.fileno(), stop)
+    parts = _before(mark, _chunks(source.fileno(), stop), bytearray() if rest is None else rest)
 
     def copy() -> None:
-        pending = b""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         try:
-            for chunk in chunks:
-                pending, banner, _ = (pending + chunk).partition(BANNER)
-                if banner:
-                    break
-                ready = pending.rstrip(b"=")  # the rest may be the start of a banner
-                pending = pending[len(ready) :]
-                pass_on(decoder.decode(ready), sink)
-            pass_on(decoder.decode(pending, final=True), sink)
+            for part in parts:
+                pass_on(decoder.decode(part), sink)
+            pass_on(decoder.decode(b"", final=True), sink)
         except (BrokenPipeError, ValueError):  # the reader has gone
             pass
         except OSError as error:
             failures.append(error)
         # Drain the pipe: ranks would block when it is full.
-        for _ in chunks:
+        for _ in parts:
             pass
 
     thread = threading.Thread(target=copy, daemon=True)
     thread.start()
     return thread
+
+
+def _before(mark: bytes, chunks: Iterator[bytes], rest: bytearray) -> Iterator[bytes]:
+    """Yield what precedes the mark; put what follows it into `rest`."""
+    pending = b""
+    for chunk in chunks:
+        pending, marked, after = (pending + chunk).partition(mark)
+        if marked:
+            rest.extend(after)
+            break
+        n_kept = next(n for n in range(len(mark), -1, -1) if pending.endswith(mark[:n]))  # may begin the mark
+        yield pending[: len(pending) - n_kept]
+        pending = pending[len(pending) - n_kept :]
+    yield pending
+    for chunk in chunks:
+        rest.extend(chunk)
 
 
 def _chunks(pipe: int, stop: int) -> Iterator[bytes]:
@@ -318,7 +341,7 @@ def _chunks(pipe: int, stop: int) -> Iterator[bytes]:
         yield os.read(pipe, 1 << 20)  # the most that a pipe holds
 
 
-def pass_on(text: str, sink: IO[str]) -> None:
+def pass_on(text: str, sink: IO[str] | io.TextIOBase) -> None:
     """Write text; escape what the stream cannot encode."""
     if text:
         encoding = getattr(sink, "encoding", None) or "utf-8"

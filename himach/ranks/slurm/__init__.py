@@ -1,1 +1,1 @@
-"""Ranks in a SLURM job, for a process outside it: the job, messages between both, the ranks."""
+"""Ranks in a SLURM job, for a process outside it: the job, the steps whose tasks are the ranks."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import select
 import shlex
@@ -14,16 +15,13 @@ from typing import ClassVar, Self
 
 from himach.errors import HimachError, RankError, TimeUpError, UsageError
 
-#: Environment variable of a job: address of the process that submitted it, and the key.
-JOINS = "HIMACH_JOINS"
 SECONDS = 60.0  # most time of a SLURM command
-#: Default options of sbatch. A requeued job would find no process that waits for it.
-DEFAULTS = ("--job-name=himach", "--output=/dev/null", "--no-requeue")
-UNREACHABLE = 69  # exit code of a job that did not reach its submitter; from sysexits.h
+DEFAULTS = ("--job-name=himach", "--kill-command=KILL")  # of salloc; the second ends its command with the job
+NUMBER = re.compile(rb"job allocation (\d+)")  # in salloc's first lines
 
 
 def split_options(options: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the options of sbatch, and those of srun alone."""
+    """Return the options of salloc, and those of srun alone."""
     steps = [word for word in options if word.startswith("--mpi")]
     if "--mpi" in steps:
         raise UsageError("--mpi is written with its value: --mpi=pmi2")
@@ -36,7 +34,6 @@ class JobState:
 
     name: str  # SLURM's name: PENDING, RUNNING, TIMEOUT, ...; "" if SLURM no longer knows the job
     reason: str = ""  # SLURM's reason; "" if it gives none
-    exit_code: int = 0  # of the job's script
 
     WAITING: ClassVar = ("PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED")
     GOING_ON: ClassVar = (*WAITING, "RUNNING")
@@ -53,53 +50,70 @@ class JobState:
 
 
 class SlurmJob:
-    """A submitted job, which a process beside this one keeps."""
+    """A job of salloc, which ends when this process ends, whatever ends that."""
 
-    #: Submits a script and cancels the job when its input is at its end: when this process ends, whatever ends that.
-    #: The script may hold a secret, so that it comes in the environment: anybody may read a command line.
-    KEEPER = (
-        "trap '' PIPE INT TERM; script=$HIMACH_SCRIPT; unset HIMACH_SCRIPT; "
-        'job=$(printf %s "$script" | sbatch --parsable "$@") || exit; echo "$job"; '
-        'read -r word; exec scancel --quiet "${job%%;*}"'
+    #: Runs salloc, and ends it when the input is at its end, as this process has ended or wants no job.
+    KEEPER = 'exec 3<&0; salloc "$@" & exec >&- 2>&-; read -r word; sleep 0.2; kill "$!"'
+    #: Runs in the allocation until the same input is at its end; without its salloc it has to cancel the job.
+    COMMAND = (
+        "env | grep ^SLURM; echo; read -r word <&3; read -r pid name state parent rest </proc/$$/stat; "
+        '[ "$parent" = "$PPID" ] || exec scancel --quiet "$SLURM_JOB_ID"'
     )
 
-    def __init__(self, number: str, keeper: subprocess.Popen[bytes] | None = None) -> None:
-        self.number, self._keeper = number, keeper
+    def __init__(self, number: str, keeper: subprocess.Popen[bytes]) -> None:
+        assert keeper.stdin is not None and keeper.stdout is not None and keeper.stderr is not None
+        self.number, self._keeper, self._output = number, keeper, keeper.stdout
+        self._pipes = keeper.stdin, keeper.stdout, keeper.stderr
+        self.environ: dict[str, str] = {}  # what SLURM tells srun within the job, when that has begun
 
     @classmethod
-    def submit(cls, options: Sequence[str], script: str, environ: Mapping[str, str]) -> Self:
-        """Have sbatch submit a script."""
-        _find("sbatch")
+    def submit(cls, options: Sequence[str], environ: Mapping[str, str]) -> Self:
+        """Have salloc submit a job."""
+        _find("salloc")
         keeper = subprocess.Popen(
-            ["/bin/sh", "-c", cls.KEEPER, "sh", *DEFAULTS, *options],
-            env={**environ, "HIMACH_SCRIPT": script},
+            ["/bin/sh", "-c", cls.KEEPER, "sh", *DEFAULTS, *options, "/bin/sh", "-c", cls.COMMAND],
+            env=environ,
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-        assert keeper.stdout is not None and keeper.stderr is not None
+        assert keeper.stderr is not None
+        text = b""
         try:
-            answers = select.select([keeper.stdout], [], [], SECONDS)[0]
-            if answers and (number := keeper.stdout.readline().strip()):
-                return cls(number.decode().partition(";")[0], keeper)
-            message = f"sbatch did not answer for {SECONDS:g} s"
-            if answers:
-                message = keeper.stderr.read().decode().strip() or f"exit code {keeper.wait()}"
-            raise UsageError(f"sbatch takes no job with the options {shlex.join(options)!r}: {message}")
+            while select.select([keeper.stderr], [], [], SECONDS)[0]:
+                line = keeper.stderr.readline()
+                if match := NUMBER.search(line):
+                    return cls(match[1].decode(), keeper)
+                if not line:
+                    raise UsageError(f"salloc takes no job with the options {shlex.join(options)!r}: {text.decode()}")
+                text += line
+            raise UsageError(f"salloc did not answer for {SECONDS:g} s: {text.decode()}")
         except BaseException:
             cls("", keeper).cancel()
             raise
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the job has begun; return False if it has not in this time, or is over."""
+        if not self.environ and select.select([self._output], [], [], seconds)[0]:
+            lines = itertools.takewhile(bool, iter(self._output.readline, b"\n"))
+            self.environ = dict(line.decode().strip().split("=", 1) for line in lines)
+        return bool(self.environ)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the job waits or runs, as far as salloc knows."""
+        silent = not select.select([self._output], [], [], 0)[0]
+        return silent or (not self.environ and self.wait(0))
 
     def poll(self) -> JobState:
         """Return the job's state; RUNNING if SLURM does not answer."""
         fields = self._query()
         if fields is None:
             return JobState("RUNNING")
-        name, code = fields.get("JobState", ""), fields.get("ExitCode", "0").partition(":")[0]
         reason = fields.get("Reason", "None")
-        return JobState(name, "" if reason == "None" else reason, int(code) if code.isdigit() else 0)
+        return JobState(fields.get("JobState", ""), "" if reason == "None" else reason)
 
     def tasks(self) -> int:
         """Return the number of tasks."""
@@ -111,14 +125,12 @@ class SlurmJob:
     def cancel(self) -> None:
         """Cancel the job, in the queue or running; no other method may be called then."""
         self.detach()
-        if self._keeper is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._keeper.wait(SECONDS)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._keeper.wait(SECONDS)
 
     def detach(self) -> None:
-        """Close the pipe to the job's keeper, also in a child forked from this process."""
-        for pipe in () if self._keeper is None else (self._keeper.stdin, self._keeper.stdout, self._keeper.stderr):
-            assert pipe is not None
+        """Close the pipes to the job's keeper, also in a child forked from this process."""
+        for pipe in self._pipes:
             pipe.close()
 
     def end_error(self, state: JobState) -> HimachError:

@@ -1,66 +1,48 @@
-"""Ranks in a job of SLURM's, for a process outside it: `JobPool` submits the job and has its ranks do work."""
+"""Ranks in a job of SLURM's, for a process outside it: `JobPool` submits the job and runs steps of it."""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import pickle
-import queue
+import re
 import secrets
-import shlex
 import signal
-import socket
+import subprocess
 import sys
-import threading
 import time
 from collections.abc import Sequence
 
 from himach.errors import HimachError, RankError
-from himach.io.server.admission_listener import AdmissionListener
 from himach.ranks.launch.parent_channel import detach_in_children, read_umask
-from himach.ranks.launch.pool import ENDING, common_environment, pass_on
+from himach.ranks.launch.pool import ENDING, GRACE, LOOK_EVERY, common_environment, relay_output
 from himach.ranks.launch.stop_requests import Terminated, relay_signals
-from himach.ranks.slurm.job import JOINS, UNREACHABLE, JobState, SlurmJob, split_options
-from himach.ranks.slurm.session import MessageKind, Session
+from himach.ranks.slurm.job import JobState, SlurmJob, split_options
 
-#: Environment variable: address at which a job's nodes reach this machine; the host name by default.
-HOST = "HIMACH_LOGIN_HOST"
 FIRST_LOOK, LAST_LOOK = 0.5, 10.0  # seconds between checks of a queued job
-ENDS = 2.0  # seconds for a job to end by itself
 COMPLETES = 10.0  # most seconds until SLURM reports how a job ended
+#: Command of a step. Steps overlap: the next run's step starts before SLURM has removed the last one.
+SRUN = ("srun", "--quiet", "--kill-on-bad-exit=1", "--unbuffered", "--export=ALL", "--overlap", "--input=0")
+RANK = (sys.executable, "-P", "-m", "himach.ranks.slurm.step_main")
+#: Prints the version text of the MPI library, without loading that into this process.
+LIBRARY = (sys.executable, "-P", "-c", "from himach.ranks.mpi import load; print(load())")
+PMIX = ("Open MPI", "PRRTE")
 
 
 class JobPool:
-    """Ranks in a job, which ends with `end()` or with this process."""
+    """Ranks in a job, which ends with `end()` or with this process.
+
+    The ranks of a run are the tasks of a step, which srun starts from here. The first task reads the work from srun's
+    input and writes the outcome to its output. When they have ended, those of the next run start and wait.
+    """
 
     def __init__(self, options: Sequence[str]) -> None:
-        self.alive = True  # whether the job waits or takes work, as far as is known here
-        self._process, self._environ = os.getpid(), common_environment()
-        #: Messages of the job, and None when it has gone.
-        self._events: queue.SimpleQueue[tuple[MessageKind | None, bytes]] = queue.SimpleQueue()
-        #: Messages to the job, which another thread sends whole, whatever interrupts this one.
-        self._requests: queue.SimpleQueue[tuple[MessageKind, bytes]] = queue.SimpleQueue()
-        self._joined = threading.Event()
-        self._session: Session | None = None
-        self._ended = False
-        listening = socket.create_server(("", 0))
-        host = self._environ.get(HOST) or socket.gethostname()
-        port, key = listening.getsockname()[1], secrets.token_hex(32)
-        self._place = f"{host}:{port}"
-        joins = shlex.quote(f"{host} {port} {key}")
-        words, steps = split_options(options)
-        python = shlex.join([sys.executable, "-P", "-m", "himach.ranks.slurm.job_main", *steps])
-        # Only this user can read the script, on the way to the node and there; a command line or a file may be public.
-        try:
-            self.job = SlurmJob.submit(words, f"#!/bin/sh\nexport {JOINS}={joins}\nexec {python}\n", self._environ)
-        except BaseException:
-            listening.close()
-            raise
-        self._listener = AdmissionListener(listening, key.encode(), self._admit)
-        # Keep signals for the main thread, which sleeps: of two at once, the kernel gives one to another thread.
-        signals = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        self._listener.start()  # its thread also starts those that talk with the job
-        signal.pthread_sigmask(signal.SIG_SETMASK, signals)
+        self._process, self._ended = os.getpid(), False
+        words, self._options = split_options(options)
+        self.job = SlurmJob.submit(words, common_environment())
+        self._step: subprocess.Popen[bytes] | None = None
+        self._environ: dict[str, str] = {}  # of the step
         detach_in_children(self)
         try:
             self.size = self.job.tasks()
@@ -68,75 +50,62 @@ class JobPool:
             self.end()
             raise
 
+    @property
+    def alive(self) -> bool:
+        """Whether the job waits or takes work."""
+        return not self._ended and self.job.alive
+
     def do(self, work: bytes, keeps: bool = False) -> bytes:
         """Have all ranks do this work when the job has begun; return rank 0's result."""
-        before, now = self._environ, common_environment()
-        changes = {name: now.get(name) for name in sorted({*before, *now}) if before.get(name) != now.get(name)}
-        request = (changes, os.getcwd(), read_umask(os.getpid()), keeps, work)
-        with relay_signals(lambda signum: self._requests.put((MessageKind.COMMIT, b""))):
+        mark, errors = b"\0" + secrets.token_bytes(16), _StepErrors()
+        with relay_signals(self._pass_on), contextlib.ExitStack() as stack:
             try:
                 self._await_start()
-                self._requests.put((MessageKind.WORK, pickle.dumps(request)))
-                kind, body = self._receive()
+                step = self._start_step()
+                output = stack.enter_context(relay_output(step, mark, errors))
+                assert step.stdin is not None
+                with contextlib.suppress(BrokenPipeError), step.stdin as pipe:  # the ranks may have died
+                    pipe.write(pickle.dumps((mark, os.getcwd(), read_umask(os.getpid()), work)))
+                while step.poll() is None:
+                    time.sleep(LOOK_EVERY)
             except BaseException as stopped:
                 self._stop(stopped, keeps)
                 raise
-        if kind is MessageKind.RESULT:
-            return body
-        error = pickle.loads(body) if kind is MessageKind.ERROR else None
-        if error is None or (isinstance(error, RankError) and self.job.poll().is_over):
-            error = self._lost_error()
+        outcome: bytes | HimachError = RankError(self._death(errors.death, step.returncode))
+        with contextlib.suppress(EOFError, pickle.UnpicklingError):  # a rank that is killed may leave half an outcome
+            outcome = pickle.loads(output)
+        if isinstance(outcome, bytes) and step.returncode:
+            outcome = RankError(self._death(errors.death, step.returncode))
+        if isinstance(outcome, RankError) and (state := self._last_state()).is_over:
             self.end()
-        raise error
-
-    def _stop(self, stopped: BaseException, keeps: bool) -> None:
-        """End the work because of an error, and the job on SIGTERM, where ranks that keep pairs get time to do so."""
-        terminated = isinstance(stopped, Terminated)
-        if self._session is not None and (keeps or not terminated):
-            self._requests.put((MessageKind.END if terminated else MessageKind.STOP, b""))
-            if self._receive(ENDING)[0] is not None and not terminated:
-                return
-        self.end()
+            raise self.job.end_error(state)
+        self._start_step()
+        if isinstance(outcome, HimachError):
+            raise outcome
+        return outcome
 
     def end(self) -> None:
         """End the job, in the queue or running."""
         if os.getpid() != self._process or self._ended:
             return
-        self.alive, self._ended = False, True
-        self._listener.close()
-        if self._session is not None:
-            self._session.close()
-            deadline = time.monotonic() + ENDS
-            while not self.job.poll().is_over and time.monotonic() < deadline:
-                time.sleep(0.1)
+        self._ended = True
+        self._end_step()
         self.job.cancel()
 
     def detach(self) -> None:
         """Stop keeping the job alive, in a child forked from this process."""
         self.job.detach()
-        if self._session is not None:
-            self._session.detach()
-
-    def _receive(self, seconds: float | None = None) -> tuple[MessageKind | None, bytes]:
-        """Print what ranks print until their work or the job is over, or `seconds` are; return the last message."""
-        streams = {MessageKind.OUT: sys.stdout, MessageKind.ERR: sys.stderr}
-        while True:
-            try:
-                kind, body = self._events.get(timeout=seconds)
-            except queue.Empty:
-                return None, b""
-            if kind not in streams:
-                return kind, body
-            with contextlib.suppress(BrokenPipeError, ValueError):  # the reader has gone
-                pass_on(body.decode(), streams[kind])
+        if self._step is not None and self._step.stdin is not None:
+            self._step.stdin.close()
 
     def _await_start(self) -> None:
-        """Wait until the job has begun and joined."""
+        """Wait until the job has begun."""
         pause, reason = FIRST_LOOK, ""
-        while not self._joined.wait(pause):
+        while not self.job.wait(pause):
             state = self.job.poll()
             if state.is_over:
-                raise self._missed_error(state)
+                error = self.job.end_error(state)
+                raise type(error)(f"{error}; its ranks never came")
             if state.waits and state.reason != reason:
                 reason = state.reason
                 print(
@@ -146,41 +115,91 @@ class JobPool:
                 )
             pause = min(LAST_LOOK, 1.5 * pause)
 
-    def _admit(self, descriptor: int, key: bytes) -> None:
-        """Accept the job's connection, in the listener's thread; only the job has the key."""
-        connection = socket.socket(fileno=descriptor)
-        if self._session is not None:
-            connection.close()
+    def _start_step(self) -> subprocess.Popen[bytes]:
+        """Return a step that waits for work with the present environment."""
+        environ = common_environment() | self.job.environ
+        if self._step is not None and self._step.poll() is None and environ == self._environ:
+            return self._step
+        self._end_step()
+        if not self._options:
+            library = subprocess.run(LIBRARY, env=environ, capture_output=True, text=True, check=False).stdout
+            self._options = ["--mpi=pmix" if any(name in library for name in PMIX) else "--mpi=pmi2"]
+        tasks = environ.get("SLURM_NTASKS") or environ["SLURM_JOB_NUM_NODES"]  # the default is one a node
+        words = [*SRUN, f"--ntasks={tasks}", *self._options]
+        if cpus := environ.get("SLURM_CPUS_PER_TASK"):  # srun ignores it since 22.05
+            words.append(f"--cpus-per-task={cpus}")
+        self._step = subprocess.Popen(
+            [*words, *RANK],
+            cwd="/",  # do not keep the user's directory mounted while there is no work
+            env=environ,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._environ = environ
+        return self._step
+
+    def _pass_on(self, signum: int) -> None:
+        if self._step is not None:
+            self._step.send_signal(signum)  # srun forwards it to all ranks
+
+    def _stop(self, stopped: BaseException, keeps: bool) -> None:
+        """End the work because of an error, and the job on SIGTERM, where ranks that keep pairs get time to do so."""
+        terminated = isinstance(stopped, Terminated)
+        if keeps and terminated and self._step is not None:
+            self._pass_on(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._step.wait(ENDING)
+        self._end_step()
+        if terminated or not self.job.environ:
+            self.end()
+
+    def _end_step(self) -> None:
+        """End the step at once."""
+        step, self._step = self._step, None
+        if step is None:
             return
-        self._session = Session(connection, key, joined=False)
-        for talk in (self._listen, self._speak):
-            threading.Thread(target=talk, args=(self._session,), daemon=True).start()
-        self._joined.set()
+        for _ in range(2):  # srun kills the ranks at the second SIGINT within a second
+            step.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                step.wait(0.1)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            step.wait(GRACE)
+        step.kill()
+        step.wait()
+        for pipe in (step.stdin, step.stdout, step.stderr):
+            assert pipe is not None
+            pipe.close()
 
-    def _listen(self, session: Session) -> None:
-        while (message := session.receive()) is not None:
-            self._events.put(message)
-        self.alive = False
-        self._events.put((None, b""))
-
-    def _speak(self, session: Session) -> None:
-        with contextlib.suppress(OSError):  # the job has gone, which the other thread notices
-            while True:
-                session.send(*self._requests.get())
-
-    def _lost_error(self) -> HimachError:
-        """Return the error for the end of a job that had joined."""
+    def _last_state(self) -> JobState:
+        """Return the state of a job whose step has ended, as soon as SLURM knows it."""
         deadline = time.monotonic() + COMPLETES
         while (state := self.job.poll()).name == "COMPLETING" and time.monotonic() < deadline:
             time.sleep(0.2)
-        return self.job.end_error(state)
+        return state
 
-    def _missed_error(self, state: JobState) -> HimachError:
-        """Return the error for a job that ended before it joined."""
-        error = self.job.end_error(state)
-        if state.exit_code == UNREACHABLE:
-            return RankError(
-                f"job {self.job.number} did not reach this machine at {self._place}; name another address of it by "
-                f"${HOST}, at which the nodes reach any port"
-            )
-        return type(error)(f"{error}; its ranks never came. What it printed is in the file of --output=FILE, if given")
+    def _death(self, first: str, status: int) -> str:
+        subject = first or f"a rank (srun ended with exit code {status})"
+        rest = f", and the other ranks of {self.size} were ended" if self.size > 1 else ""
+        return f"{subject} ended before the work was done{rest}; what it, its MPI library or SLURM printed is above"
+
+
+class _StepErrors(io.TextIOBase):
+    """Writes to standard error, and has the first death that srun reports there."""
+
+    DEATH = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): (.+)\n", re.MULTILINE)
+
+    def __init__(self) -> None:
+        self._stream, self._line = sys.stderr, ""
+        self.death = ""
+
+    def write(self, text: str) -> int:
+        lines = self._line + text
+        if not self.death and (match := self.DEATH.search(lines)):
+            self.death = f"rank {match[2]} on {match[1]} ({match[3]})"
+        self._line = lines[lines.rfind("\n") + 1 :]
+        return self._stream.write(text)
+
+    def flush(self) -> None:
+        self._stream.flush()

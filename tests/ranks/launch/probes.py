@@ -120,8 +120,3 @@ def number_in(path: Path, seconds: float = 30) -> int:
             return int(text)
         time.sleep(0.02)
     raise AssertionError(f"nobody wrote {path}")
-
-
-def all_folders(world) -> list[str]:
-    """Return the working directory of each rank."""
-    return world.comm.allgather(os.getcwd())

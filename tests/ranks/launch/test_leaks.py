@@ -169,7 +169,7 @@ owner, name = {
     "within MPI_Init": (mpi, "_initialise"),
     "after MPI_Init": (mpi, "forget_segments"),
     "waiting": (ParentChannel, "wait"),
-    "working": (rank_main, "do_work"),
+    "working": (rank_main, "unpack_work"),
 }[moment]
 call = getattr(owner, name)
 

@@ -4,8 +4,6 @@ import contextlib
 import io
 import json
 import os
-import pickle
-import shlex
 import signal
 import subprocess
 import sys
@@ -14,14 +12,13 @@ import time
 from pathlib import Path
 
 import pytest
-from ranks.launch.probes import all_folders
 from support.commands import wait_until
 
 import himach
 from himach.errors import RankError, TrajectoryError
 from himach.ranks import segments
 from himach.ranks.launch.parent_channel import RankChannel
-from himach.ranks.launch.pool import RANK, RankPool, end, pack_work, relay
+from himach.ranks.launch.pool import end, relay
 from himach.ranks.launch.pool import spawn as spawn_ranks
 
 BUSY = """
@@ -263,6 +260,22 @@ def test_what_ranks_leave_behind_holds_up_no_end():
     os.close(ended)
 
 
+def test_what_follows_a_mark_is_kept_and_not_printed():
+    reader, writer = os.pipe()
+    ended, line = os.pipe()
+    sink, rest = io.StringIO(), bytearray()
+    with os.fdopen(reader, "rb") as source:
+        thread = relay(source, sink, ended, [], b"\0mark", rest)
+        for part in (b"text\0ma", b"t", b"\0m", b"ark\0ma", b"rest"):
+            os.write(writer, part)
+            time.sleep(0.05)
+        os.close(writer)
+        thread.join(5)
+    assert (sink.getvalue(), bytes(rest)) == ("text\0mat", b"\0marest")
+    os.close(line)
+    os.close(ended)
+
+
 def test_a_process_ends_whose_poll_was_interrupted():
     process = subprocess.Popen(["sleep", "600"], start_new_session=True)
     process._waitpid_lock.acquire()  # as an interrupt between two instructions of poll() leaves it
@@ -283,14 +296,3 @@ def test_a_missing_mpiexec_is_said_before_ranks_are_started(monkeypatch, tmp_pat
     monkeypatch.setenv("HIMACH_LAUNCHER", launcher)
     with pytest.raises(himach.HimachError, match=r"there is none: pip install 'himach\[local\]', or load"):
         himach.Ranks(2)
-
-
-def test_a_task_of_a_step_may_be_where_no_folder_is():
-    """The first task has that of the process that asks, and tells the others."""
-    gone = 'if [ "$PMI_RANK" = 1 ]; then folder=$(mktemp -d); cd "$folder"; rmdir "$folder"; fi; exec ' + shlex.join(
-        RANK
-    )
-    mpiexec = [str(Path(sys.executable).with_name("mpiexec")), "-launcher", "fork", "-n", "2"]
-    pool = RankPool([*mpiexec, "sh", "-c", f"{gone} step"], 2, step=True)
-    found = pickle.loads(pool.do(pack_work(all_folders), last=True))
-    assert found == 2 * [os.getcwd()]

@@ -19,6 +19,7 @@ from support.ranks import clean_environment
 from support.slurm import Jobs, cluster_up
 
 import himach
+from himach.ranks.slurm.job import split_options
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -135,14 +136,6 @@ def test_an_interrupt_ends_the_run_and_the_job_stays(ranks, tmp_path):
     assert found(ranks, "found = 1") == 1
 
 
-def test_the_key_is_nobody_elses(ranks, jobs):
-    assert found(ranks, "import os\nfound = 'HIMACH_JOINS' in os.environ") is False  # the job has begun
-    (script,) = Path(jobs.environ["LAB"], "spool").glob(f"node*/job{job_of(ranks)}/slurm_script")
-    assert script.stat().st_mode & 0o077 == 0
-    key = re.search(r"HIMACH_JOINS='\S+ \d+ (\w{64})'", script.read_text())[1].encode()
-    assert [path for path in Path("/proc").glob("[0-9]*/cmdline") if key in content_of(path)] == []
-
-
 def content_of(path: Path) -> bytes:
     with contextlib.suppress(OSError):
         return path.read_bytes()
@@ -247,9 +240,9 @@ def test_the_job_ends_with_the_notebook(jobs, tmp_path, when, killed):
         job = submitted(process)
         assert process.stdout.readline() == "there\n"
         assert when != "runs" or wait_until((tmp_path / "maps").exists, 60)
-        keeper = next(pid for pid in processes_with(mark) if b"sbatch" in content_of_command(pid))
         if killed == "all that is here":
-            os.kill(keeper, signal.SIGKILL)
+            for pid in [pid for pid in processes_with(mark) if b"salloc" in content_of_command(pid)]:
+                os.kill(pid, signal.SIGKILL)
         process.kill()
         process.communicate(timeout=30)
         if not (when == "waits in the queue" and killed == "all that is here"):  # nobody is there to cancel it
@@ -350,17 +343,19 @@ def test_a_job_that_is_cancelled_is_told_and_another_one_is_submitted(jobs, tmp_
 @pytest.mark.nightly
 def test_what_cannot_be_is_told(jobs, monkeypatch):
     with pytest.raises(
-        himach.UsageError, match=r"sbatch takes no job with the options '--partition=none'.*invalid part"
+        himach.UsageError, match=r"salloc takes no job with the options '--partition=none'.*invalid part"
     ):
         himach.Ranks(slurm="--partition=none")
     with pytest.raises(himach.UsageError, match="give a number of ranks of this machine, or options for a job"):
         himach.Ranks(2, slurm="-n2")
     with himach.Ranks(slurm=f"{OPTIONS} --mpi=none") as ranks, pytest.raises(himach.RankError):
         found(ranks, "found = 1")
-    monkeypatch.setenv("HIMACH_LOGIN_HOST", "nowhere.invalid")
-    missed = r"did not reach this machine at nowhere.invalid:\d+; name another"
-    with himach.Ranks(slurm=OPTIONS) as ranks, pytest.raises(himach.RankError, match=missed):
-        found(ranks, "found = 1")
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(himach.UsageError, match="there is no sbatch here"):
+    with pytest.raises(himach.UsageError, match="there is no salloc here"):
         himach.Ranks(slurm=OPTIONS)
+
+
+def test_options_of_srun_are_told_apart():
+    assert split_options(["-N4", "--mpi=pmix", "-n64"]) == (["-N4", "-n64"], ["--mpi=pmix"])
+    with pytest.raises(himach.UsageError, match="written with its value"):
+        split_options(["--mpi", "pmix"])
