@@ -275,8 +275,10 @@ static int deliver(bodhi_reader *r, window *from, bodhi_frame *frame) {
     target *w = &r->list[index];
     int32_t reason = w->reason;
     int error = from->status != BODHI_OK ? ENOMEM : from->items[index - from->first].error;
+    /* It may be another record of the same request that could not be read; what another machine refuses, it refuses. */
+    bool again = from->status == BODHI_OK && (error == -1 || r->locator->fetch == NULL);
     while (w->kind >= 0) {
-        enum taken taken = error == 0 ? take_item(r, from, index, frame) : TAKEN_DAMAGED;
+        enum taken taken = error == 0 ? take_item(r, from, index, frame) : again ? TAKEN_UNREAD : TAKEN_DAMAGED;
         if (taken == TAKEN_UNREAD && from != &r->spare) {
             from->layout.stale = true;
             error = read_spare(r, index);

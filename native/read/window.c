@@ -289,37 +289,10 @@ typedef struct {
     size_t first, last;
 } request;
 
-/* Read the parts of one record by themselves, after a request went wrong. */
-static int read_alone(const bodhi_reader *r, window *w, uint32_t index, int fd) {
-    const place *p = &r->list[w->first + index].place;
-    piece whole;
-    size_t count;
-    const piece *pieces = window_pieces(r, w, p, &whole, &count);
-    for (size_t i = 0; i < count; i++) {
-        uint64_t end = pieces[i].end < length_of(p) ? pieces[i].end : length_of(p);
-        if (pieces[i].start >= end) {
-            break;
-        }
-        size_t size = (size_t)(end - pieces[i].start);
-        ssize_t got = io_read(fd, w->buffer + w->items[index].at + pieces[i].start, size,
-                              (uint64_t)p->offset * UNIT + pieces[i].start, READ_ANY);
-        if (got < (ssize_t)size) {
-            return got < 0 ? errno : -1;
-        }
-    }
-    return 0;
-}
-
-/* Read the items of a request that went wrong each by itself. */
-static void read_separately(const bodhi_reader *r, window *w, const extent *e, const request *q) {
-    int fd = r->locator->pin(r->locator, e->segment, false);
-    int error = errno;
-    for (size_t i = q->first; i < q->last; i++) {
-        uint32_t index = w->order[i];
-        w->items[index].error = fd < 0 ? error : read_alone(r, w, index, fd);
-    }
-    if (fd >= 0) {
-        r->locator->unpin(r->locator, e->segment);
+/* A request went wrong: each of its items is read by itself when it is delivered. */
+static void fail_items(window *w, size_t first, size_t last, int error) {
+    for (size_t i = first; i < last; i++) {
+        w->items[w->order[i]].error = error;
     }
 }
 
@@ -353,7 +326,7 @@ static bool read_request(const bodhi_reader *r, window *w, const extent *e, cons
         return false;
     }
     if (!all) {
-        read_separately(r, w, e, q);
+        fail_items(w, q->first, q->last, got < 0 ? errno : -1);
     }
     return true;
 }
@@ -387,28 +360,12 @@ static bool read_extent(const bodhi_reader *r, window *w, const extent *e, int f
 static bool fill_extent(const bodhi_reader *r, window *w, const extent *e, enum fill_mode mode) {
     int fd = r->locator->pin(r->locator, e->segment, mode == FILL_DIRECT);
     if (fd < 0) {
-        for (size_t i = e->first; i < e->last; i++) {
-            w->items[w->order[i]].error = errno;
-        }
+        fail_items(w, e->first, e->last, errno);
         return true;
     }
     bool there = read_extent(r, w, e, fd, mode);
     r->locator->unpin(r->locator, e->segment);
     return there;
-}
-
-/* Bring the records of a request that went wrong each by itself: one of them may be cut short. */
-static void fetch_separately(const bodhi_reader *r, window *w, const fetched *wrong) {
-    for (size_t i = wrong->first; i < wrong->last; i++) {
-        item *at = &w->items[w->order[i]];
-        const place *p = &r->list[w->first + w->order[i]].place;
-        fetched head_read = {.segment = wrong->segment,
-                             .offset = (uint64_t)p->offset * UNIT,
-                             .size = length_of(p),
-                             .to = w->buffer + at->at};
-        r->locator->fetch(r->locator, &head_read, 1);
-        at->error = head_read.error;
-    }
 }
 
 /* Bring what all extents of a window need. */
@@ -423,12 +380,8 @@ static void fetch_batch(const bodhi_reader *r, window *w) {
     r->locator->fetch(r->locator, w->batch, w->n_batch);
     for (size_t i = 0; i < w->n_batch; i++) {
         const fetched *got = &w->batch[i];
-        if (got->error == -1 && got->last - got->first > 1) {
-            fetch_separately(r, w, got);
-            continue;
-        }
-        for (size_t k = got->first; got->error != 0 && k < got->last; k++) {
-            w->items[w->order[k]].error = got->error;
+        if (got->error != 0) {
+            fail_items(w, got->first, got->last, got->error);
         }
     }
 }

@@ -107,8 +107,7 @@ typedef struct {
     uint64_t size;
     uint64_t limit; /* what index entries tell of lies before it */
     findings *content;
-    bool unsealed;     /* by the index alone */
-    bool after_damage; /* entries before the next one are damaged, so that only its offset says where its record is */
+    bool unsealed; /* by the index alone */
     bool no_memory;
 } load;
 
@@ -132,76 +131,48 @@ static scan_result load_by_scan(load *l, uint64_t from, uint64_t to) {
 /* Take one valid entry; false if it speaks of what is not in the segment, and the index ends before it. */
 static bool take_entry(load *l, const index_entry *entry) {
     segment *s = l->s;
-    if (entry->type == ENTRY_TOMBSTONE) {
-        if (l->after_damage || s->index_covered + TOMBSTONE_BYTES > l->limit) {
-            return false; /* it has no offset: a scan will find the record itself */
-        }
-        s->index_covered += TOMBSTONE_BYTES;
-        return s->index_covered <= s->covered || (l->no_memory = !add_tombstone(l->content, entry), !l->no_memory);
-    }
-    uint64_t end = entry->offset + entry->length;
-    if (end > l->limit || entry->offset < s->index_covered || end > (uint64_t)UINT32_MAX * UNIT) {
+    bool drops = entry->type == ENTRY_TOMBSTONE; /* which has no offset of its own */
+    uint64_t end = drops ? s->index_covered + TOMBSTONE_BYTES : entry->offset + entry->length;
+    if ((!drops && entry->offset != s->index_covered) || end > l->limit || end > (uint64_t)UINT32_MAX * UNIT) {
         return false;
     }
-    uint64_t known = s->index_covered > s->covered ? s->index_covered : s->covered;
-    if (entry->offset > known) {
-        scan_result result = load_by_scan(l, known, entry->offset); /* entries before this one are damaged */
-        l->content->lost += entry->offset - result.end;
-        s->incomplete = true;
-    }
     s->index_covered = end;
-    if (end > s->covered && entry->type == ENTRY_FRAME) {
-        l->no_memory = !add_frame(l->content, l->ordinal, entry);
+    if (end > s->covered && entry->type != ENTRY_HOLE) {
+        l->no_memory = !(drops ? add_tombstone(l->content, entry) : add_frame(l->content, l->ordinal, entry));
     }
     return !l->no_memory;
 }
 
-/* Take entries; *whole is false if some at the end are damaged. Returns the bytes up to the last valid entry. */
-static size_t take_entries(load *l, const unsigned char *data, size_t size, bool *whole) {
-    size_t taken = 0;
-    for (size_t at = 0; at + ENTRY_BYTES <= size; at += ENTRY_BYTES) {
-        index_entry entry;
-        if (parse_entry(data + at, &entry, l->s->key.segment) == PARSED && take_entry(l, &entry)) {
-            taken = at + ENTRY_BYTES;
-            l->after_damage = false;
-        } else {
-            l->after_damage = true;
-        }
-        if (l->no_memory) {
-            break;
-        }
+/* Take entries up to the first that is damaged; returns their bytes. */
+static size_t take_entries(load *l, const unsigned char *data, size_t size) {
+    size_t at = 0;
+    index_entry entry;
+    while (at + ENTRY_BYTES <= size && parse_entry(data + at, &entry, l->s->key.segment) == PARSED &&
+           take_entry(l, &entry)) {
+        at += ENTRY_BYTES;
     }
-    *whole = taken == size / ENTRY_BYTES * ENTRY_BYTES;
-    return taken;
+    return at;
 }
 
-/* Read the entries that are new, up to `end`. False if entries are missing at the end for damage. */
+/* Read the entries that are new, up to `end`. False if one is damaged: what follows is found without the index. */
 static bool read_entries(load *l, int index, uint64_t end) {
-    unsigned char *buffer = malloc((size_t)ENTRIES_AT_ONCE * ENTRY_BYTES);
+    const size_t most = (size_t)ENTRIES_AT_ONCE * ENTRY_BYTES;
+    unsigned char *buffer = malloc(most);
     if (buffer == NULL) {
         l->no_memory = true;
         return false;
     }
-    bool whole = true;
-    uint64_t at = l->s->index_at;
-    while (at < end && !l->no_memory) {
-        uint64_t next_bytes =
-            end - at < (uint64_t)ENTRIES_AT_ONCE * ENTRY_BYTES ? end - at : (uint64_t)ENTRIES_AT_ONCE * ENTRY_BYTES;
-        ssize_t got = io_read(index, buffer, (size_t)next_bytes, at, READ_ANY);
-        if (got < ENTRY_BYTES) {
-            whole = whole && got >= 0;
-            break;
-        }
-        size_t taken = take_entries(l, buffer, (size_t)got, &whole);
-        if (taken > 0) {
-            l->s->index_at = at + taken;
-        } else if (got == (ssize_t)ENTRIES_AT_ONCE * ENTRY_BYTES) {
-            break; /* so much damage that what follows is found faster without the index */
-        }
-        at += (size_t)got / ENTRY_BYTES * ENTRY_BYTES;
-    }
+    uint64_t *at = &l->s->index_at;
+    ssize_t got = 0;
+    size_t taken = 0;
+    do {
+        uint64_t left = end > *at ? end - *at : 0;
+        got = io_read(index, buffer, left < most ? (size_t)left : most, *at, READ_ANY);
+        taken = got > 0 ? take_entries(l, buffer, (size_t)got) : 0;
+        *at += taken;
+    } while (taken == most);
     free(buffer);
-    return whole;
+    return got >= 0 && taken == (size_t)got / ENTRY_BYTES * ENTRY_BYTES;
 }
 
 /* Load by the index; false if it is lost or damaged in a way that the entries themselves do not show. */
