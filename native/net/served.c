@@ -373,9 +373,7 @@ int served_reader_open(served_dataset *d, const int64_t *numbers, int64_t n, con
                         .end_turn = d->in_turns ? end_turn : NULL,
                         .close = close_grants,
                         .keys = g->keys,
-                        .exceeds_memory = d->exceeds_memory,
-                        .mutex = &d->mutex,
-                        .spare = &d->spare};
+                        .exceeds_memory = d->exceeds_memory};
     bodhi_read_options chosen = options == NULL ? (bodhi_read_options){0} : *options;
     if (d->remote) { /* a request crosses the network, and the page cache in question is the server's */
         chosen.request_bytes = chosen.request_bytes == 0 ? REMOTE_REQUEST : chosen.request_bytes;
@@ -391,12 +389,4 @@ void served_close(served_dataset *d) {
     pthread_mutex_lock(&d->talking);
     link_close(&d->link);
     pthread_mutex_unlock(&d->talking);
-}
-
-void served_free(served_dataset *d) {
-    served_close(d);
-    if (d->spare != NULL) {
-        d->spare->free(d->spare);
-    }
-    d->spare = NULL;
 }

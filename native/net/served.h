@@ -20,8 +20,6 @@ typedef struct served_dataset {
     bool exceeds_memory;
     grants *turn;            /* whose turn it is with the disk; NULL: no reader's of this connection */
     pthread_mutex_t talking; /* over the link: readers' threads bring bytes over one to another machine */
-    pthread_mutex_t mutex;   /* over `spare` */
-    spare_memory *spare;
 } served_dataset;
 
 /* Of all functions: a link that fails is closed, so that no late answer is taken for another. As link_ask. */
@@ -44,8 +42,5 @@ BODHI_CHECKED int extents_fetch(wire_link *link, int64_t timeout_ms, const segme
 
 /* Close the link; what was granted can be read on. */
 void served_close(served_dataset *d);
-
-/* Free the rest, when no reader is left. */
-void served_free(served_dataset *d);
 
 #endif

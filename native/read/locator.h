@@ -2,8 +2,6 @@
 #ifndef BODHI_LOCATOR_H
 #define BODHI_LOCATOR_H
 
-#include <pthread.h>
-
 #include "bodhi.h"
 #include "store/dataset.h"
 
@@ -47,8 +45,6 @@ struct locator {
     const segment_key *keys; /* by a place's segment */
     bool exceeds_memory;     /* the dataset is larger than half of the memory: the page cache would only be spoilt */
     bool direct;             /* set by the reader: descriptors may be wanted that bypass the page cache */
-    pthread_mutex_t *mutex;  /* over what follows */
-    spare_memory **spare;    /* from a reader that was closed to the next */
 };
 
 bool exceeds_memory(uint64_t bytes);

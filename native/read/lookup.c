@@ -38,9 +38,9 @@ static void choose(const lookup *l, target *w) {
 static int locate(locator *head, target *list, size_t n, size_t *count) {
     lookup *l = lookup_of(head);
     bodhi_dataset *dataset = l->dataset;
-    pthread_mutex_lock(head->mutex);
+    pthread_mutex_lock(&dataset->mutex);
     if (!ARRAY_GROW(l->keys, l->key_capacity, dataset->n_segments)) {
-        pthread_mutex_unlock(head->mutex);
+        pthread_mutex_unlock(&dataset->mutex);
         return bodhi_fail_memory();
     }
     l->head.keys = l->keys;
@@ -51,7 +51,7 @@ static int locate(locator *head, target *list, size_t n, size_t *count) {
     for (size_t i = 0; i < n; i++) {
         choose(l, &list[i]);
     }
-    pthread_mutex_unlock(head->mutex);
+    pthread_mutex_unlock(&dataset->mutex);
     *count = n;
     return BODHI_OK;
 }
@@ -67,10 +67,10 @@ static void unpin(locator *head, uint32_t ordinal) {
 /* Nobody in this process reads the copy from now on. */
 static void pass_over(locator *head, target *w) {
     const lookup *l = lookup_of(head);
-    pthread_mutex_lock(head->mutex);
+    pthread_mutex_lock(&l->dataset->mutex);
     dataset_pass_over(l->dataset, (unsigned)w->kind, &w->place);
     choose(l, w);
-    pthread_mutex_unlock(head->mutex);
+    pthread_mutex_unlock(&l->dataset->mutex);
 }
 
 static void close_lookup(locator *head) {
@@ -98,8 +98,6 @@ locator *lookup_open(bodhi_dataset *dataset) {
                         .unpin = unpin,
                         .pass_over = pass_over,
                         .close = close_lookup,
-                        .exceeds_memory = exceeds_memory(bytes),
-                        .mutex = &dataset->mutex,
-                        .spare = &dataset->spare};
+                        .exceeds_memory = exceeds_memory(bytes)};
     return &l->head;
 }

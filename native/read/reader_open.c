@@ -1,4 +1,4 @@
-/* Opening and closing a reader; memory goes from one reader to the next. */
+/* Opening and closing a reader. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,6 @@
 
 enum {
     NEAR_ATOMS = 64,
-    MOST_SPARE = 64 << 20, /* bytes of memory that a reader passes on to the next */
     /* What is read through the page cache is best checked while the processor's cache has it; a direct read is best a
      * huge page. Rings this small stay in the processor's cache, which was worth 10 to 20 %. */
     BUFFERED_RING = 6,
@@ -79,71 +78,6 @@ static bool copy_asked(bodhi_reader *r) {
     return true;
 }
 
-/* The memory of a reader that is closed. */
-typedef struct {
-    spare_memory head;
-    window *windows;
-    int64_t n;
-    float *positions;
-    size_t position_capacity;
-} reader_memory;
-
-static void free_memory(spare_memory *memory) {
-    reader_memory *spare = (reader_memory *)(void *)memory;
-    for (int64_t i = 0; i < spare->n; i++) {
-        window_free(&spare->windows[i]);
-    }
-    free(spare->windows);
-    free(spare->positions);
-    free(spare);
-}
-
-/* Put other memory in the place of what is passed on. */
-static reader_memory *swap_memory(const bodhi_reader *r, reader_memory *other) {
-    pthread_mutex_lock(r->locator->mutex);
-    spare_memory *spare = *r->locator->spare;
-    *r->locator->spare = other == NULL ? NULL : &other->head;
-    pthread_mutex_unlock(r->locator->mutex);
-    return (reader_memory *)(void *)spare;
-}
-
-static void take_memory(bodhi_reader *r) {
-    reader_memory *spare = r->direct ? NULL : swap_memory(r, NULL);
-    if (spare != NULL) {
-        for (; spare->n > 0 && spare->n > r->options.ring; spare->n--) {
-            window_free(&spare->windows[spare->n - 1]);
-        }
-        memcpy(r->windows, spare->windows, (size_t)spare->n * sizeof *r->windows);
-        r->positions = spare->positions;
-        r->position_capacity = spare->position_capacity;
-        free(spare->windows);
-        free(spare);
-    }
-}
-
-/* Give the memory of windows and positions to the next reader, if it is not much. */
-static void pass_memory_on(bodhi_reader *r) {
-    size_t size = r->position_capacity;
-    for (int64_t i = 0; r->windows != NULL && i < r->options.ring; i++) {
-        r->windows[i].layout.known = false;
-        size += r->windows[i].capacity;
-    }
-    if (r->direct || r->windows == NULL || r->windows[0].buffer == NULL || size > MOST_SPARE) {
-        return;
-    }
-    reader_memory *spare = malloc(sizeof *spare);
-    if (spare == NULL) {
-        return;
-    }
-    *spare = (reader_memory){{free_memory}, r->windows, r->options.ring, r->positions, r->position_capacity};
-    reader_memory *other = swap_memory(r, spare);
-    if (other != NULL) {
-        free_memory(&other->head);
-    }
-    r->windows = NULL;
-    r->positions = NULL;
-}
-
 static int set_up(bodhi_reader *r, const int64_t *numbers) {
     choose_windows(r);
     r->list = calloc(r->n + 1, sizeof *r->list);
@@ -151,7 +85,6 @@ static int set_up(bodhi_reader *r, const int64_t *numbers) {
     if (!copy_asked(r) || r->list == NULL || r->windows == NULL) {
         return bodhi_fail_memory();
     }
-    take_memory(r);
     for (size_t i = 0; i < r->n; i++) {
         r->list[i].place.number = (uint64_t)numbers[i];
     }
@@ -195,7 +128,6 @@ void bodhi_reader_close(bodhi_reader *reader) {
         return;
     }
     reader_join(reader);
-    pass_memory_on(reader);
     for (int64_t i = 0; reader->windows != NULL && i < reader->options.ring; i++) {
         window_free(&reader->windows[i]);
     }

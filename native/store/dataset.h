@@ -25,11 +25,6 @@ struct bodhi_store {
 
 enum { DIRECTORY_NAME = 34, MAX_NAME = 4096, META_BYTES = PREFIX_BYTES + 8 + 2 * MAX_NAME, MAX_OPEN_SEGMENTS = 64 };
 
-/* What a closed reader hands to the next, so that pages need not be made anew; only readers know what follows. */
-typedef struct spare_memory {
-    void (*free)(struct spare_memory *memory);
-} spare_memory;
-
 /* The frames that a segment's sealed table speaks of lie between these; low > high: it has none. */
 typedef struct {
     uint64_t low, high;
@@ -59,7 +54,6 @@ struct bodhi_dataset {
     size_t n_tombstones[2], tombstone_capacity[2]; /* those that wait for their segment */
     unsigned open_segments;
     unsigned readers;
-    spare_memory *spare; /* NULL: none */
     uint64_t clock;
     unsigned refused_version;
     uint64_t scanned;

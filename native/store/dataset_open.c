@@ -165,9 +165,6 @@ void bodhi_dataset_close(bodhi_dataset *dataset) {
     free((void *)dataset->segments);
     free(dataset->ranges);
     free(dataset->by_id);
-    if (dataset->spare != NULL) {
-        dataset->spare->free(dataset->spare);
-    }
     io_drop(dataset->fd);
     pthread_mutex_destroy(&dataset->mutex);
     free(dataset->name);

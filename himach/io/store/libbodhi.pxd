@@ -220,14 +220,13 @@ cdef extern from "net/served.h" nogil:
         uint8_t identity[16]
         uint64_t native, alien
         bint remote
-        pthread_mutex_t talking, mutex
+        pthread_mutex_t talking
     int served_open(served_dataset *d, const char *name, const void *generation, size_t generation_bytes)
     int served_ask(served_dataset *d, wire_verb verb, const wire_question *question, const char *name,
                    unsigned char **body, size_t *n)
     int served_reader_open(served_dataset *d, const int64_t *numbers, int64_t n, const bodhi_read_options *options,
                            bodhi_reader **reader)
     void served_close(served_dataset *d)
-    void served_free(served_dataset *d)
 
 cdef extern from "segments/segment.h" nogil:
     enum: UNIT, FORMAT_VERSION, LOAD_UNSEALED, LOAD_BEYOND

@@ -27,7 +27,6 @@ cdef class LinkHandle:
 
     def __cinit__(self):
         self.served.link.fd = -1
-        pthread_mutex_init(&self.served.mutex, NULL)
         pthread_mutex_init(&self.served.talking, NULL)
 
     def __init__(self, bytes address, unsigned int owner, int64_t timeout_ms, bytes key=b""):
@@ -52,8 +51,7 @@ cdef class LinkHandle:
             self.served.link.interrupted = NULL
 
     def __dealloc__(self):
-        served_free(&self.served)
-        pthread_mutex_destroy(&self.served.mutex)
+        served_close(&self.served)
         pthread_mutex_destroy(&self.served.talking)
         free(self.address)
 

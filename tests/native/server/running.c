@@ -138,13 +138,7 @@ void close_beside(bodhi_dataset *dataset) {
 
 void open_served(served_dataset *d, const char *name, const char *generation) {
     *d = (served_dataset){.link = dialled(), .timeout_ms = SOON_MS};
-    (void)pthread_mutex_init(&d->mutex, NULL);
     CHECK(served_open(d, name, generation, strlen(generation)) == BODHI_OK);
-}
-
-void close_served(served_dataset *d) {
-    served_free(d);
-    (void)pthread_mutex_destroy(&d->mutex);
 }
 
 void write_frames(const char *name, const char *generation, int kind, int64_t first, int64_t last) {

@@ -59,7 +59,6 @@ void close_beside(bodhi_dataset *dataset);
 
 /* A dataset by a link of its own. */
 void open_served(served_dataset *d, const char *name, const char *generation);
-void close_served(served_dataset *d);
 
 /* Write to the store, beside the server; an attachment to "/run", generation "one". */
 void write_frames(const char *name, const char *generation, int kind, int64_t first, int64_t last);

@@ -98,7 +98,7 @@ static void test_reading(void) {
             CHECK(frame.positions[17] == value_of(frame.number, 17));
         }
         bodhi_reader_close(reader);
-        close_served(&d);
+        served_close(&d);
         for (int64_t until = now_ms() + SOON_MS; count_descriptors() > before && now_ms() < until;) {
             (void)usleep(1000); /* the server has yet to see that the connection is closed */
         }
@@ -149,7 +149,7 @@ static void test_turns_of_readers(void) {
     }
     CHECK(ask(&other, WIRE_READ, number, 8) == BODHI_OK);
     bodhi_reader_close(reader);
-    close_served(&d);
+    served_close(&d);
     link_close(&other);
     stop();
 }

@@ -81,7 +81,6 @@ static void read_served(void) {
     for (int i = 0; i <= FRAMES; i++) {
         numbers[i] = FRAMES - 1 - i; /* -1 is a miss */
     }
-    (void)pthread_mutex_init(&d.mutex, NULL);
     if (status == BODHI_OK) {
         status = served_open(&d, "run", NULL, 0);
     }
@@ -95,8 +94,7 @@ static void read_served(void) {
         }
     }
     bodhi_reader_close(reader);
-    served_free(&d);
-    (void)pthread_mutex_destroy(&d.mutex);
+    served_close(&d);
 }
 
 static void live(bool *acknowledged) {

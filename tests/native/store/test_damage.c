@@ -176,9 +176,12 @@ static void test_other_versions(void) {
 /* A segment that nobody could repair when it was opened is repaired before it is written to. */
 static void test_late_repair(void) {
     begin("an index that lacks entries while a writer holds its segment");
-    CHECK(truncate(file_of('n', ".idx"), 64 + 3 * 32) == 0);
     int fd = open(file_of('n', ".seg"), O_RDWR | O_CLOEXEC);
     CHECK(io_lock(fd, LOCK_WRITER, true) == LOCK_GOT);
+    flip(file_of('n', ".idx"), 64 + 3 * 32);
+    reopen();
+    CHECK(read_all(NULL) == all_frames); /* which are not still to come */
+    CHECK(truncate(file_of('n', ".idx"), 64 + 3 * 32) == 0);
     reopen();
     CHECK(place_of(2).found == 1 && place_of(3).found == 0);
     (void)close(fd);
