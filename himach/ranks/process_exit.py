@@ -196,7 +196,7 @@ def watch_exit(comm: Communicator, abort: Callable[[int], NoReturn]) -> None:
 
 
 def _end_with_error(comm: Communicator, error: HimachError) -> None:
-    """Print an error once; end this rank if all ranks have it, return if others must be ended."""
+    """Print an error once; end this rank if all ranks end by it, return if others must be ended."""
     everywhere = is_everywhere(error)
     if comm.rank == 0 or not everywhere:
         print(f"himach: error: {error}", file=sys.stderr, flush=True)
@@ -205,6 +205,8 @@ def _end_with_error(comm: Communicator, error: HimachError) -> None:
             if {*_tell(comm, FAILED, error)} == {FAILED}:
                 pmi_finalize()
                 exit_process(error.exit_code)
+        if comm.rank != 0:  # the first rank may have caught it, and printed nothing
+            print(f"himach: error: {error} (rank {comm.rank} ends by it, and another caught it)", file=sys.stderr)
 
 
 def enter_run(comm: Communicator) -> None:
