@@ -1,15 +1,12 @@
 """sasa() beside a slow twin, formulae of spheres, and MDTraj."""
 
-import mdtraj
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels.situations import ANGLES, least_width, positions
 from MDAnalysis.lib.mdamath import triclinic_vectors
-from MDAnalysisTests.datafiles import DCD, PSF
 
-import himach
 from himach.kernels import sasa
 
 
@@ -102,21 +99,3 @@ def test_equal_places():
     atoms = np.ones((3, 3))
     np.testing.assert_allclose(sasa(atoms[:2], [1, 1], 0, 100), [4 * np.pi] * 2)
     np.testing.assert_allclose(sasa(atoms, [1, 2, 1], 0, 100), [0, 16 * np.pi, 0])
-
-
-@pytest.fixture(scope="module")
-def adk():
-    frames = mdtraj.load_dcd(DCD, top=mdtraj.load_psf(PSF), frame=0)
-    radii = [10 * mdtraj.geometry.sasa._ATOMIC_RADII[atom.element.symbol] for atom in frames.topology.atoms]
-    return frames, radii
-
-
-def test_images_of_a_molecule_that_crosses_the_boundary(adk):
-    frames, radii = adk
-    whole = frames.xyz[0] * 10
-    box = np.array([90, 95, 100, 75, 80, 65], dtype=np.float32)
-    alone = sasa(whole, radii)
-    np.testing.assert_allclose(sasa(whole, radii, box=box).sum(), alone.sum(), rtol=1e-5)
-    moved = himach.kernels.wrap(whole - whole.mean(axis=0), box)
-    assert sasa(moved, radii).sum() > alone.sum() + 100
-    assert sasa(moved, radii, box=box).sum() == pytest.approx(alone.sum(), rel=1e-4)

@@ -221,10 +221,3 @@ def test_more_contacts_than_a_table_holds_at_first():
     np.testing.assert_array_equal(pairs, expected[0])
     np.testing.assert_array_equal(distances, expected[1])
     np.testing.assert_array_equal(contacts(positions, groups, None, None, 2.5, return_distances=False), pairs)
-
-
-def test_none_within_the_cutoff():
-    positions = np.arange(300, dtype=np.float32).reshape(-1, 3)
-    for distances in (True, False):
-        result = contacts(positions, np.arange(100), None, None, 1, return_distances=distances)
-        assert len(result[0] if distances else result) == 0

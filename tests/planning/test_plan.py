@@ -22,6 +22,13 @@ from himach.runner.ensemble import member_run
 MACHINE = Machine(cores=16, memory=1 << 36, network=1e9, latency=1e-5, origin=1e8, disk_read=1e9, disk_write=1e9)
 
 
+def of_ensemble(frames, **options):
+    """Return the record of a run of an ensemble of members of so many frames each."""
+    made = record(frames=sum(frames), shuffle=0.0, reduce=0.0, **options)
+    made["ensemble"] = [{"name": f"m{at}", "frames": count, "error": None} for at, count in enumerate(frames)]
+    return made
+
+
 def column(plan, name, kind, table="times"):
     rows = [i for i, run in enumerate(plan[table]["run"]) if run == kind]
     return [plan[table][name][i] for i in rows]
@@ -226,25 +233,24 @@ def test_a_cost_that_changes_and_a_loaded_machine_are_told():
     assert "processors were busy for 48% of map()" in loaded
 
 
-def test_what_cannot_be_planned_is_refused():
-    with pytest.raises(UsageError, match="other analyses"):
-        himach.plan([record(), record(name="Other")])
-    with pytest.raises(UsageError, match="or more does"):
-        himach.plan(record(compute=1e-6, read=1e-6, cached=True), nodes=[1], frames=10**6)
-    with pytest.raises(UsageError, match="at least"):
-        himach.plan(record(), nodes=[])
-
-
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("runs", "options", "words"),
     [
-        ({"nodes": [0]}, "nodes: 0"), ({"nodes": [1.5]}, "nodes: 1.5"), ({"nodes": [float("inf")]}, "nodes: inf"),
-        ({"ranks_per_node": 0}, "ranks a node: 0"), ({"frames": float("nan")}, "frames: nan"), ({"frames": "x"}, "x"),
+        ([record(), record(name="Other")], {}, "other analyses"),
+        ([of_ensemble([500, 500]), record(frames=1000)], {}, "one is of an ensemble"),
+        (record(compute=1e-6, read=1e-6, cached=True), {"nodes": [1], "frames": 10**6}, "or more does"),
+        (record(), {"nodes": []}, "at least"),
+        (record(), {"nodes": [0]}, "nodes: 0"),
+        (record(), {"nodes": [1.5]}, "nodes: 1.5"),
+        (record(), {"nodes": [float("inf")]}, "nodes: inf"),
+        (record(), {"ranks_per_node": 0}, "ranks a node: 0"),
+        (record(), {"frames": float("nan")}, "frames: nan"),
+        (record(), {"frames": "x"}, "x"),
     ],
-)  # fmt: skip
-def test_numbers_that_are_none_are_refused(options, words):
+)
+def test_what_cannot_be_planned_is_refused(runs, options, words):
     with pytest.raises(UsageError, match=words):
-        himach.plan(record(cached=True), **options)
+        himach.plan(runs, **options)
 
 
 def test_numbers_may_be_written_as_others_are():
@@ -287,13 +293,6 @@ def test_records_are_left_as_they_were():
     assert made == before
 
 
-def of_ensemble(frames, **options):
-    """Return the record of a run of an ensemble of members of so many frames each."""
-    made = record(frames=sum(frames), shuffle=0.0, reduce=0.0, **options)
-    made["ensemble"] = [{"name": f"m{at}", "frames": count, "error": None} for at, count in enumerate(frames)]
-    return made
-
-
 def test_members_are_large_where_they_would_hold_up_a_rank():
     sizes = [10 * WORTH, WORTH, WORTH / 2, *[WORTH / 2] * 20]
     assert large_members(sizes, 1) == []
@@ -327,8 +326,3 @@ def test_a_plan_has_no_more_ranks_at_work_than_members():
     assert [plan["times"]["limit"][i] for i in at] == ["map()", "map()", "few members"]
     assert not {"shuffle", "stage"} & set(plan["times"]["run"])
     assert [plan["phases"]["shuffle"][i] for i in at] == [0, 0, 0] == [plan["phases"]["zazen"][i] for i in at]
-
-
-def test_one_of_an_ensemble_and_one_of_a_trajectory_are_no_kind():
-    with pytest.raises(himach.UsageError, match="one is of an ensemble"):
-        himach.plan([of_ensemble([500, 500]), record(frames=1000)])

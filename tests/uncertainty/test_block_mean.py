@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from support import needs
 from uncertainty import series
 
 from himach.uncertainty import equilibration, halves, inefficiency, mean
@@ -74,16 +73,6 @@ def test_values_before_the_start_do_not_count(start):
     result, alone = mean(values, start=start), mean(values[start:])
     assert result.start == start
     assert [result.value, result.low, result.high, result.n_eff] == [alone.value, alone.low, alone.high, alone.n_eff]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("phi, n_eff, widest", [(0.9922, 16, 1.42), (0.9693, 64, 1.22), (0.7778, 512, 1.07)])
-def test_intervals_contain_the_truth(phi, n_eff, widest):
-    result = [mean(values) for values in series.first_order(np.random.default_rng(4), phi, 4096, 500)]
-    made = [each for each in result if each.converged]
-    assert len(made) > 470
-    assert 0.90 <= np.mean([each.low <= 0 <= each.high for each in made]) <= 0.98
-    assert 0.95 <= np.mean([each.half_width for each in made]) / (1.96 / math.sqrt(n_eff)) <= widest
 
 
 def blocks_of(half):
@@ -166,18 +155,3 @@ def test_a_long_series_is_found_as_a_short_one():
 def test_units_do_not_matter_for_the_start(unit):
     values = transients(20)[0]
     assert equilibration(values * unit) == equilibration(values) > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("decay", [20, 60])
-def test_the_start_is_among_those_of_other_packages(decay):
-    red, _ = needs.module("red"), needs.module("pymbar")
-    from pymbar.timeseries import detect_equilibration
-
-    values = transients(decay)
-    ours = np.median([equilibration(each) for each in values])
-    theirs = [
-        np.median([red.detect_equilibration_init_seq(each)[0] for each in values]),
-        np.median([detect_equilibration(each)[0] for each in values]),
-    ]
-    assert min(theirs) - N / 200 <= ours <= max(theirs) + N / 200

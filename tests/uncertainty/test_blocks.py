@@ -218,20 +218,6 @@ def test_of_is_what_is_wanted_of_the_curve():
     assert inverse.error == pytest.approx(plain.error / plain.value**2, rel=0.01)  # propagation of errors
 
 
-@pytest.mark.slow
-def test_bands_contain_the_truth():
-    random = np.random.default_rng(15)
-    shells = np.linspace(1, 5, 20)
-    gas = [of_blocks(random.poisson(10 * shells, (64, 20)), np.full(64, 10)) for _ in range(800)]
-    inside = np.mean([(each.low <= shells) & (shells <= each.high) for each in gas], axis=0)
-    assert inside.min() >= 0.91 and inside.max() <= 0.985
-    walks = [of_blocks(series.first_order(random, 0.5, 64, 20).T) for _ in range(800)]
-    made = [each for each in walks if each.converged]
-    inside = np.mean([(each.low <= 0) & (each.high >= 0) for each in made], axis=0)
-    assert len(made) > 700
-    assert inside.min() >= 0.89 and inside.max() <= 0.985
-
-
 def estimate(value, low, high, **more):
     return Estimate(value=value, low=low, high=high, level=0.95, error=0.0, **{"n_eff": 512.3, "blocks": 8, **more})
 

@@ -206,13 +206,6 @@ def test_residues_are_contiguous():
     assert shares[2] == list(range(300, 400))
 
 
-def test_one_directory_seen_from_two_nodes_counts_once():
-    stores = [Store(alien=set(range(100)), identity="d"), Store(alien=set(range(100)), identity="d")]
-    played = play([1, 1], stores, range(100))
-    assert played[0][2].counts == {"native": 0, "alien": 100, "residue": 0}
-    assert not played[0][3] | played[1][3]
-
-
 def test_alone():
     share = assign(alone(), InMemory.from_numbers(range(10), range(5, 20)), range(25))
     assert share.counts == {"native": 10, "alien": 10, "residue": 5}

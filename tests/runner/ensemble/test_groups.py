@@ -1,4 +1,4 @@
-"""Means over members by group and their differences, beside SciPy on the members' own tables."""
+"""Means over members by group and their differences, beside `himach.uncertainty` on the members' own tables."""
 
 import itertools
 
@@ -16,7 +16,7 @@ from himach.runner.ensemble.groups import (
     member_values,
 )
 from himach.runner.ensemble.join import join
-from himach.uncertainty import mean
+from himach.uncertainty import difference, holm, mean, replicas
 
 LEVEL = 0.9
 DIGITS = {"rtol": 1e-12, "atol": 1e-12}
@@ -49,81 +49,45 @@ def rows_of(table: Table, *keys: str) -> dict[tuple, dict[str, float]]:
     return {name: dict(zip(figures, row, strict=True)) for name, row in zip(names, numbers, strict=True)}
 
 
-def slow_holm(ps: list[float]) -> list[float]:
-    """The least level at which Holm's procedure, as it is written down, rejects each."""
-    tested = sorted(p for p in ps if not np.isnan(p))
-    least = {p: max(min(1, (len(tested) - tested.index(q)) * q) for q in tested if q <= p) for p in tested}
-    return [least.get(p, np.nan) for p in ps]
-
-
 def check(row: dict[str, float], values: np.ndarray) -> None:
-    """A group's row is SciPy's, of the values that members have."""
+    """A group's row is what `replicas` says of the values that members have."""
     values = values[np.isfinite(values)]
     assert row["n"] == len(values)
-    if len(values) < 2:
-        assert np.isnan([row["low"], row["high"]]).all()
-        np.testing.assert_allclose(row["mean"], values[0] if len(values) else np.nan, **DIGITS)
-        return
-    interval = stats.ttest_1samp(values, 0).confidence_interval(LEVEL)
-    np.testing.assert_allclose([row["mean"], row["low"], row["high"]], [values.mean(), *interval], **DIGITS)
-    half = stats.t.ppf((1 + LEVEL) / 2, len(values) - 1) * stats.sem(values)
-    np.testing.assert_allclose(row["high"] - row["mean"], half, **DIGITS)
+    estimate = replicas(values, LEVEL) if len(values) else None
+    expected = [np.nan] * 3 if estimate is None else [estimate.value, estimate.low, estimate.high]
+    np.testing.assert_allclose([row["mean"], row["low"], row["high"]], expected, **DIGITS)
 
 
-def exact(first: np.ndarray, second: np.ndarray) -> float:
-    def statistic(one, other, axis):
-        return other.mean(axis=axis) - one.mean(axis=axis)
-
-    if min(len(first), len(second)) == 1:  # which SciPy does not take
-        runs, one, other = np.concatenate([first, second]), len(first), len(second)
-        all_ways = [list(of) for of in itertools.combinations(range(one + other), one)]
-        result = [np.delete(runs, of).mean() - runs[of].mean() for of in all_ways]
-        tie = result[0] + np.array([1e-12, -1e-12])
-        return min(1, 2 * min(np.mean(result <= tie[0]), np.mean(result >= tie[1])))
-    return stats.permutation_test((first, second), statistic, n_resamples=np.inf, vectorized=True).pvalue
-
-
-def check_against_scipy(groups, values: np.ndarray, table: Table, *keys: str) -> None:
-    """Each row is SciPy's on (members, rows), Holm's correction being over all pairs and rows."""
-    result = list(rows_of(table, *keys).items())
+def check_all(groups, values: np.ndarray, table: Table, *keys: str) -> None:
+    """Rows are those of values (members, rows), and of their differences; p is corrected over all pairs and rows."""
+    rows, columns = list(rows_of(table, *keys).items()), range(values.shape[1])
     names = list(group_positions(members_of(groups)).items())
-    ps, p_exacts = [], []
-    for at in range(values.shape[1]):
-        for i, (group, of) in enumerate(names):
-            name, row = result[i * values.shape[1] + at]
-            assert name[0] == group
-            check(row, values[of, at])
-            assert "p" not in row or np.isnan([row["p"], row["p_exact"]]).all()
-    pairs = list(itertools.combinations(names, 2))
-    assert len(result) == (len(names) + len(pairs)) * values.shape[1]
-    behind = result[len(names) * values.shape[1] :]
-    for ((one, of_one), (other, of_other)), at in itertools.product(pairs, range(values.shape[1])):
-        name, row = behind[len(ps)]
-        assert name[0] == f"{other} - {one}"
-        first, second = (values[of, at][np.isfinite(values[of, at])] for of in (of_one, of_other))
+    cells = list(itertools.product(names, columns))
+    pairs = list(itertools.product(itertools.combinations(names, 2), columns))
+    for ((group, members), at), (name, row) in zip(cells, rows[: len(cells)], strict=True):
+        assert name[0] == group
+        check(row, values[members, at])
+        assert "p" not in row or np.isnan([row["p"], row["p_exact"]]).all()
+    expected = []
+    for (sides, at), (name, row) in zip(pairs, rows[len(cells) :], strict=True):
+        assert name[0] == " - ".join(group for group, _ in reversed(sides))
+        first, second = (values[members, at][np.isfinite(values[members, at])] for _, members in sides)
         assert row["n"] == len(first) + len(second)
-        ps.append(np.nan)
-        p_exacts.append(exact(first, second) if min(len(first), len(second)) and row["n"] > 2 else np.nan)
-        if not (len(first) and len(second)):
-            assert np.isnan(row["mean"])
-            continue
-        np.testing.assert_allclose(row["mean"], second.mean() - first.mean(), **DIGITS)
-        if min(len(first), len(second)) < 2:
-            assert np.isnan([row["low"], row["high"]]).all()
-            continue
-        welch = stats.ttest_ind(second, first, equal_var=False)
-        np.testing.assert_allclose([row["low"], row["high"]], welch.confidence_interval(LEVEL), **DIGITS)
-        ps[-1] = welch.pvalue
+        result = difference(first, second, LEVEL) if len(first) and len(second) else None
+        figures = [] if result is None else [result.value, result.low, result.high, result.p, result.p_exact]
+        expected.append(figures or [np.nan] * 5)
     if pairs:
-        np.testing.assert_allclose([row["p"] for _, row in behind], slow_holm(ps), **DIGITS)
-        np.testing.assert_allclose([row["p_exact"] for _, row in behind], slow_holm(p_exacts), **DIGITS)
+        mean, low, high, p, p_exact = np.transpose(expected)
+        figures = {"mean": mean, "low": low, "high": high, "p": holm(p), "p_exact": holm(p_exact)}
+        for name, numbers in figures.items():
+            np.testing.assert_allclose([row[name] for _, row in rows[len(cells) :]], numbers, **DIGITS)
 
 
 @pytest.mark.parametrize("groups", [[None] * 5, ["a"] * 4, ["a", "a", "a", "b", "b"], THREE])
-def test_curves_are_scipys(groups):
+def test_curves_are_those_of_replicas_and_differences(groups):
     tables = curves(len(groups))
     table = compared(groups, tables)
-    check_against_scipy(groups, np.array([one["g"] for one in tables]), table, "r")
+    check_all(groups, np.array([one["g"] for one in tables]), table, "r")
     assert list(table)[:7] == ["group", "column", "r", "mean", "low", "high", "n"]
     assert ("p" in table) == (len(group_positions(members_of(groups))) > 1)
     assert table.units == {"r": "Å", "mean": "nm", "low": "nm", "high": "nm"}
@@ -151,8 +115,8 @@ def test_members_that_lack_rows_or_have_nan():
     ]
     with_nan = [Table({"k": Column(np.arange(6.0), role="x"), "x": row}) for row in values]
     values[5, 5] = np.nan
-    check_against_scipy(groups, values, compared(groups, with_nan), "k")
-    check_against_scipy(groups, np.delete(values, 4, 1), compared(groups, lacking), "k")
+    check_all(groups, values, compared(groups, with_nan), "k")
+    check_all(groups, np.delete(values, 4, 1), compared(groups, lacking), "k")
 
 
 def curve(*places) -> Table:
@@ -166,7 +130,7 @@ def test_shorter_axes_have_the_beginning_of_the_longest():
     random = np.random.default_rng(4)
     for row, of in zip(values, tables, strict=True):
         row[: of.rows] = of["x"] = random.normal(size=of.rows)
-    check_against_scipy(groups, values, compared(groups, tables), "t")
+    check_all(groups, values, compared(groups, tables), "t")
 
 
 @pytest.mark.parametrize(
@@ -214,7 +178,7 @@ def test_keys_that_are_texts_and_several():
         for _ in range(6)
     ]
     table = compared(groups, tables)
-    check_against_scipy(groups, np.array([one["p"] for one in tables]), table, "state", "site")
+    check_all(groups, np.array([one["p"] for one in tables]), table, "state", "site")
     assert (table["state"][:3], list(table["site"][:3])) == (["shut", "shut", "open"], [2, 1, 2])
     rest = [Table({"state": [f"only {i}"], "site": [i], "p": [1.0]}) for i in range(2)]
     assert group_table(members_of("ab"), rest, Roles(False, ["state", "site"], ["p"]), LEVEL) is None
@@ -255,7 +219,7 @@ def test_tables_in_time_are_compared_by_their_means():
     for name in ("x", "n"):
         own = {at: cells[table["column"].index(name) :][:3] for at, cells in table.items()}
         values = np.array([[np.nanmean(one[name])] for one in tables])
-        check_against_scipy(groups, values, Table(own))
+        check_all(groups, values, Table(own))
 
 
 def test_means_that_tables_bring_count_as_they_are():
@@ -265,7 +229,7 @@ def test_means_that_tables_bring_count_as_they_are():
         one.means["x"] = mean(values, start=100)  # the others were not equilibrated
     table = compared(["a", "a", "b", "b"], tables)
     assert set(table["column"]) == {"x"}
-    check_against_scipy(["a", "a", "b", "b"], np.array([[one[100:].mean()] for one in series]), table)
+    check_all(["a", "a", "b", "b"], np.array([[one[100:].mean()] for one in series]), table)
 
 
 def test_what_is_the_same_in_all_members_is_no_test():
