@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
-from himach.engine.merging.grouping import gather, renumber
-from himach.engine.pairs.block import Array, Block, Form, raw, row_bytes
+from himach.engine.pairs.block import Array, Block, Form
 
 #: Marks the absence of a row; rows processed at a time.
 NOWHERE, SPAN = np.uint32(2**32 - 1), 1 << 20
@@ -30,37 +27,25 @@ def choose_rows(block: Block, kept: Rows) -> Block:
         columns = {name: column[start : start + span] for name, column in block.columns().items()}
         rows = _renumber_rows(block.form, columns, kept, places)
         for name, column in columns.items():
-            _pick(column, rows, chosen[name][used : used + len(rows)])
+            chosen[name][used : used + len(rows)] = column.take(rows, axis=0)
         bounds += np.searchsorted(rows, block.bounds - start)
         used += len(rows)
     return Block(block.form, block.width, bounds, **{name: column[:used] for name, column in chosen.items()})
 
 
-def _renumber_rows(form: Form, columns: dict[str, Array], kept: Rows, places: Numbered) -> Numbered:
+def _renumber_rows(form: Form, columns: dict[str, Array], kept: Rows, places: Numbered) -> npt.NDArray[np.intp]:
     """Renumber `at` to the rows of kept frames, `places`, in place; return the rows of the block that remain."""
     at = columns["at"]
     if form == Form.PAIR:
-        columns["at"] = renumber(at, np.where(kept, places[:-1], NOWHERE))
-        return _rows(columns["at"] != NOWHERE)
+        columns["at"] = np.where(kept, places[:-1], NOWHERE).take(at)
+        return np.flatnonzero(columns["at"] != NOWHERE)
     columns["at"] = places[at]
     if form == Form.INTERVAL:
         # The kept frames of an interval are an interval again.
         columns["values"] = places[at + columns["values"]] - columns["at"]
-        return _rows(columns["values"] != 0)
+        return np.flatnonzero(columns["values"] != 0)
     columns["values"] = _compact_bits(at, columns["values"], kept)
-    return _rows(columns["values"].any(axis=1))
-
-
-def _rows(mask: Any) -> Numbered:
-    return np.flatnonzero(mask).astype(np.uint32)
-
-
-def _pick(column: Array, rows: Numbered, target: Array) -> None:
-    """Copy some rows of a column to another one, byte by byte."""
-    if column.dtype.hasobject:
-        target[:] = column[rows]
-    else:
-        gather(raw(column), rows, raw(target), row_bytes(column))
+    return np.flatnonzero(columns["values"].any(axis=1))
 
 
 def _compact_bits(at: Array, bits: Array, kept: Rows) -> Array:

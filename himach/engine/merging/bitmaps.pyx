@@ -1,17 +1,14 @@
 """Presence of all ranks as frames: by `Bitmaps`, over the frames of all ranks, or row by row with `expand_*()`.
 
-`Bitmaps` give the frames of a key in order, each once. `expand_*()` and `sort_frames()` do where there are few frames
-among many, or a key is at a frame twice.
+`Bitmaps` give the frames of a key in order, each once. `expand_*()` are for few frames among many, or a key that is at
+a frame twice.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free
 
 import numpy as np
 
-
-cdef extern from "sort.h" nogil:
-    void sort_32(uint32_t *items, uint32_t *spare, size_t n)
 
 cdef extern from "bits.h" nogil:
     uint32_t bits_first(uint64_t word)
@@ -178,20 +175,3 @@ def expand_rows(
         for i in range(ids.shape[0]):
             out[cursor[ids[i]]] = places[at[i]]
             cursor[ids[i]] += 1
-
-
-def sort_frames(uint32_t[::1] frames, const int64_t[::1] bounds):
-    """Sort each group's part ``bounds[g]:bounds[g + 1]`` of `frames` in place."""
-    cdef Py_ssize_t g
-    cdef size_t longest = 0, n
-    for g in range(bounds.shape[0] - 1):
-        longest = max(longest, <size_t>(bounds[g + 1] - bounds[g]))
-    cdef uint32_t *spare = <uint32_t *>malloc((longest + 1) * sizeof(uint32_t))
-    if spare == NULL:
-        raise MemoryError
-    with nogil:
-        for g in range(bounds.shape[0] - 1):
-            n = <size_t>(bounds[g + 1] - bounds[g])
-            if n:
-                sort_32(&frames[bounds[g]], spare, n)
-    free(spare)

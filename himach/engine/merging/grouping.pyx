@@ -1,9 +1,6 @@
-"""Rows by key: `group_rows()` numbers the keys, `merge_rows()` puts each key's rows in the order of frames, too.
+"""Rows by key: `group_rows()` numbers the keys, `merge_rows()` puts each key's rows in the order of frames, too."""
 
-`gather()` and `picked()` then move columns there.
-"""
-
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -19,7 +16,7 @@ cdef extern from "key_ids.h" nogil:
     bint key_ids_number(key_ids *table, const int64_t *rows, size_t n, uint32_t *ids)
 
 cdef extern from "sort.h" nogil:
-    void sort_apart(uint64_t *items, uint64_t *spare, size_t n, uint32_t *above, uint32_t *below)
+    const uint64_t *sort_items(uint64_t *items, uint64_t *spare, size_t n)
 
 
 def group_rows(const int64_t[:, ::1] keys):
@@ -83,7 +80,7 @@ def merge_rows(list keys, list at, list places, list carried):
     carried
         uint32 (n,), in that order.
     """
-    cdef Py_ssize_t n = sum(map(len, at)), groups, i, row = 0
+    cdef Py_ssize_t n = sum(map(len, at)), groups, i, j, row = 0
     ids_out = np.empty(n, dtype=np.uint32)
     keys_out = numbered(keys, ids_out)
     groups = len(keys_out)
@@ -92,6 +89,7 @@ def merge_rows(list keys, list at, list places, list carried):
     cdef uint32_t[::1] ids = ids_out, ordered = at_out, moved = carried_out
     cdef int64_t[::1] bounds = bounds_out
     cdef const uint32_t[::1] frames, place, parts
+    cdef const uint64_t *items_sorted
     # A row on its way: its frame above, what it carries below.
     cdef uint64_t *items = <uint64_t *>malloc((2 * n + 1) * sizeof(uint64_t))
     cdef int64_t *cursor = <int64_t *>malloc((groups + 1) * sizeof(int64_t))
@@ -114,57 +112,10 @@ def merge_rows(list keys, list at, list places, list carried):
     with nogil:
         for i in range(groups):
             row = bounds[i]
-            sort_apart(items + row, items + n, bounds[i + 1] - row, &ordered[row], &moved[row])
+            items_sorted = sort_items(items + row, items + n, bounds[i + 1] - row)
+            for j in range(bounds[i + 1] - row):
+                ordered[row + j] = <uint32_t>(items_sorted[j] >> 32)
+                moved[row + j] = <uint32_t>items_sorted[j]
     free(items)
     free(cursor)
     return keys_out, bounds_out, at_out, carried_out
-
-
-ctypedef fused number:
-    int64_t
-    double
-
-
-def picked(const number[::1] column, const uint32_t[::1] rows):
-    """Return ``column[rows]``, int64 or float64 (n,)."""
-    cdef Py_ssize_t n = rows.shape[0], i
-    out = np.empty(n, dtype=np.int64 if number is int64_t else np.float64)
-    cdef number[::1] target = out
-    with nogil:
-        for i in range(n):
-            target[i] = column[rows[i]]
-    return out
-
-
-def gather(const uint8_t[::1] source, const uint32_t[::1] rows, uint8_t[::1] target, Py_ssize_t size):
-    """Copy row ``rows[i]`` of `source` to row i of `target`; both are columns of `size` bytes a row, seen as bytes.
-
-    Neither need be aligned.
-    """
-    cdef Py_ssize_t n = rows.shape[0], i
-    if n == 0 or size == 0:
-        return
-    cdef const uint8_t *src = &source[0]
-    cdef uint8_t *dst = &target[0]
-    with nogil:
-        # Sizes that the compiler knows make single moves.
-        if size == 8:
-            for i in range(n):
-                memcpy(dst + i * 8, src + rows[i] * <size_t>8, 8)
-        elif size == 4:
-            for i in range(n):
-                memcpy(dst + i * 4, src + rows[i] * <size_t>4, 4)
-        else:
-            for i in range(n):
-                memcpy(dst + i * size, src + rows[i] * <size_t>size, size)
-
-
-def renumber(const uint32_t[::1] at, const uint32_t[::1] places):
-    """Return uint32 (n,): ``places[at]``."""
-    cdef Py_ssize_t n = at.shape[0], i
-    out = np.empty(n, dtype=np.uint32)
-    cdef uint32_t[::1] renumbered = out
-    with nogil:
-        for i in range(n):
-            renumbered[i] = places[at[i]]
-    return out

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from himach.engine.merging.grouping import gather, merge_rows
+from himach.engine.merging.grouping import merge_rows
 from himach.engine.merging.parts import Group, KeyBatch, Rows, as_keys, as_rows, check_rows, joined
 from himach.engine.merging.presence import PresenceMerge
 from himach.engine.merging.series import ManySeries, Series
-from himach.engine.pairs.block import Array, Block, Column, Form, Kind, objects, plain_keys, raw, row_bytes
+from himach.engine.pairs.block import Block, Column, Form, Kind, objects, plain_keys, raw
 from himach.engine.pairs.keys import ENCODED
 from himach.engine.stamps import Frames
 from himach.selection import Selected
@@ -110,7 +110,7 @@ def _merge_uniform(width: int, batch: KeyBatch, start: int, stop: int) -> Group:
     """Merge rows whose values have one layout."""
     parts = list(batch.parts(start, stop))
     columns = [part.values for part in parts]
-    # Values of the size of a row number are moved instead of it; others are gathered by it.
+    # Values of the size of a row number are moved instead of it; others are taken by it.
     small = batch.row_bytes == CARRIED_VALUE_BYTES
     carried = [raw(column).view(np.uint32) for column in columns] if small else _row_numbers(list(map(len, parts)))
     keys, bounds, at, carried_merged = merge_rows(
@@ -119,7 +119,7 @@ def _merge_uniform(width: int, batch: KeyBatch, start: int, stop: int) -> Group:
     if small:
         values = carried_merged.view(columns[0].dtype).reshape(-1, *columns[0].shape[1:])
     else:
-        values = _gather_rows(joined(columns), carried_merged)
+        values = joined(columns).take(carried_merged, axis=0)
     return Group(width, as_keys(keys, width), bounds, at, values)
 
 
@@ -127,15 +127,6 @@ def _row_numbers(counts: Sequence[int]) -> list[Rows]:
     stops = np.cumsum(counts).tolist()
     check_rows(stops[-1])
     return [np.arange(stop - count, stop, dtype=np.uint32) for stop, count in zip(stops, counts, strict=True)]
-
-
-def _gather_rows(column: Array, rows: Rows) -> Array:
-    if column.dtype.hasobject:
-        return column[rows]
-    out = np.empty((len(rows), *column.shape[1:]), dtype=column.dtype)
-    if out.nbytes:
-        gather(raw(column), rows, raw(out), row_bytes(column))
-    return out
 
 
 def merge_mixed(width: int, batches: Sequence[KeyBatch], start: int, stop: int, frames: int) -> Iterator[Group]:

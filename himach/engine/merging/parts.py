@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.engine.merging.bitmaps import Bitmaps, Plan, count_bits, expand_bits, expand_intervals, expand_rows
-from himach.engine.merging.grouping import renumber
 from himach.engine.pairs.block import Array, Block, Bounds, Column, Form, Kind, row_bytes
 from himach.engine.stamps import Places
 from himach.errors import AnalysisError
@@ -115,7 +114,7 @@ class KeyBatch:
             counts = np.concatenate([part.counts() for part in parts])
             at = _expand_frames(parts, counts)
             return np.repeat(keys, counts, axis=0), at, np.zeros(len(at), np.uint32), None
-        at = joined([renumber(part.at, part.places) for part in parts])
+        at = joined([part.places.take(part.at) for part in parts])
         order = [np.zeros(len(part), np.uint32) if part.order is None else part.order for part in parts]
         values = None if self.presence else joined([part.values for part in parts])
         return keys, at, joined(order), values

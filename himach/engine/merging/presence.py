@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from himach.engine.merging.bitmaps import Bitmaps, Plan, sort_frames
+from himach.engine.merging.bitmaps import Bitmaps, Plan
 from himach.engine.merging.grouping import group_rows
 from himach.engine.merging.parts import Group, MergeInput, Rows, as_keys, as_rows
 from himach.engine.pairs.block import Bounds, Form
@@ -54,8 +54,10 @@ class PresenceMerge:
         cursor = bounds[:-1].copy()
         for part, ids in rows:
             part.expand(ids, cursor, out)
-        sort_frames(out, bounds)
-        return out
+        by_key = np.repeat(np.arange(keys, dtype=np.uint64) << np.uint64(32), np.diff(bounds))
+        by_key |= out
+        by_key.sort()
+        return by_key.astype(np.uint32)
 
 
 def _select_keys(part: MergeInput, ids: Rows, start: int, stop: int) -> tuple[MergeInput, Rows]:

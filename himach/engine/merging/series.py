@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from himach.engine.merging.grouping import picked
 from himach.engine.pairs.values import as_row, restore
 from himach.engine.stamps import FrameTable
 from himach.selection import Selected, numbers_at
@@ -63,7 +62,7 @@ class Series:
         """Positions in the selection."""
         first_step = self._table.first_step
         if first_step is None:
-            return picked(self._table.steps, self._at)
+            return self._table.steps.take(self._at)
         steps = self._at.astype(np.int64)
         if first_step:
             steps += first_step
@@ -77,7 +76,7 @@ class Series:
     @property
     def times(self) -> npt.NDArray[np.float64]:
         """Times in ps."""
-        return picked(self._table.times, self._at)
+        return self._table.times.take(self._at)
 
     @property
     def boxes(self) -> npt.NDArray[np.float32] | None:
