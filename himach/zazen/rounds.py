@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.ranks.communicator import Words, World
-from himach.zazen.bitmaps import claim, contested, copy_some, merge_counts, open_counts, popcount, priority_plane
+from himach.zazen.bitmaps import claim, copy_some, merge_counts, open_counts, popcount
 from himach.zazen.claims import Bits, Claims
 
 # Bitmap words in a chunk: its bitmaps and counts, seven times this size, stay in cache between steps.
@@ -115,9 +115,8 @@ class _Chunk:
 
     def contested(self) -> Words:
         """Return the positions with several holders."""
-        more = np.empty_like(self.share)
-        contested(self.counts, more)
-        return more
+        low, high = self.counts[::2], self.counts[1::2]  # see words.h
+        return (low >> np.uint64(32)) | (high & np.uint64(0xFFFFFFFF00000000))
 
 
 class _Negotiation:
@@ -261,16 +260,37 @@ class _Negotiation:
 
     def _planes(self, word_numbers: npt.NDArray[np.int64], full: bool | None) -> Iterator[Words]:
         """Yield where each bit of this node's priority is clear, from the highest bit on."""
-        plane = np.zeros(len(word_numbers), dtype=np.uint64)
         if full is not None:
-            yield plane if full else ~plane
-        for bit in range((self.prime - 1).bit_length() - 1, -1, -1):
-            priority_plane(word_numbers, plane, self.shift, self.leaders.node, self.prime, bit)
-            yield plane
+            yield np.full(len(word_numbers), 0 if full else 2**64 - 1, np.uint64)
+        yield from priority_planes(word_numbers, self.shift, self.leaders.node, self.prime)
 
     def _add_surplus(self, chunk: _Chunk, surplus: Words) -> None:
         if surplus.any():
             self.claims.shed.append((64 * chunk.first, surplus))
+
+
+def priority_planes(word_numbers: npt.NDArray[np.int64], shift: int, node: int, prime: int) -> Iterator[Words]:
+    """Yield words of the bitmap with the bits set where a bit of a node's priority is 0, from the highest bit on.
+
+    In every block of ``1 << shift`` positions the nodes have another order: node i has priority (a i + b) mod p, with a
+    and b drawn by hash from the block's number and p a prime no smaller than the number of nodes. All nodes compute
+    the same order; two nodes never have one priority.
+    """
+    width = 1 << min(shift, 6)
+    offsets = np.arange(0, 64, width)
+    runs = np.array([(1 << width) - 1 << offset for offset in offsets.tolist()], np.uint64)
+    drawn = _mixed((64 * word_numbers[:, np.newaxis] + offsets >> shift).astype(np.uint64))
+    priorities = ((1 + (drawn & 0xFFFFFFFF) % (prime - 1)) * node + (drawn >> 32)) % prime
+    for bit in range((prime - 1).bit_length() - 1, -1, -1):
+        yield np.where(priorities >> bit & 1, 0, runs).sum(axis=1, dtype=np.uint64)
+
+
+def _mixed(x: Words) -> Words:
+    """Finaliser of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014)."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
 
 
 def _prime_from(n: int) -> int:

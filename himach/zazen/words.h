@@ -14,65 +14,19 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The widest registers that are used: 0 a word's, 1 AVX2's, 2 AVX-512's. Tests lower it. */
-static int words_widest = 2;
-
-/*
- * One wheel runs on every x86-64. WORDS_KERNEL() makes of name_loop() a function that runs it as compiled for wide
- * registers, and for counting bits in them, where the processor has these. (target_clones cannot name the latter.)
- */
-#if defined(__x86_64__) && defined(__GNUC__)
-#define WORDS_LOOP   static inline __attribute__((always_inline))
-#define WORDS_AVX2   __attribute__((target("avx2,popcnt")))
-#define WORDS_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vpopcntdq")))
-#define WORDS_KERNEL(returned, name, parameters, arguments)                                                            \
-    WORDS_AVX512 static returned name##_avx512 parameters {                                                            \
-        return name##_loop arguments;                                                                                  \
-    }                                                                                                                  \
-    WORDS_AVX2 static returned name##_avx2 parameters {                                                                \
-        return name##_loop arguments;                                                                                  \
-    }                                                                                                                  \
-    static returned name parameters {                                                                                  \
-        switch (words_registers()) {                                                                                   \
-        case 2:                                                                                                        \
-            return name##_avx512 arguments;                                                                            \
-        case 1:                                                                                                        \
-            return name##_avx2 arguments;                                                                              \
-        default:                                                                                                       \
-            return name##_loop arguments;                                                                              \
-        }                                                                                                              \
-    }
-
-static inline int words_registers(void) {
-    if (words_widest >= 2 && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512vpopcntdq")) {
-        return 2;
-    }
-    return words_widest >= 1 && __builtin_cpu_supports("avx2");
-}
-#else
-#define WORDS_LOOP static inline
-#define WORDS_KERNEL(returned, name, parameters, arguments)                                                            \
-    static returned name parameters {                                                                                  \
-        return name##_loop arguments;                                                                                  \
-    }
+/* Loops are also compiled for AVX2, which the loader chooses where the processor has it. */
+#define WORDS_CLONES
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__has_attribute)
+#if __has_attribute(target_clones)
+#undef WORDS_CLONES
+#define WORDS_CLONES __attribute__((target_clones("avx2", "default")))
+#endif
 #endif
 
 #define WORDS_LOW UINT64_C(0x00000000FFFFFFFF)
 
-/* Number of set bits. */
-WORDS_LOOP int64_t words_popcount_loop(const uint64_t *words, size_t n) {
-    int64_t count = 0;
-    for (size_t i = 0; i < n; i++) {
-        count += __builtin_popcountll(words[i]);
-    }
-    return count;
-}
-
-WORDS_KERNEL(int64_t, words_popcount, (const uint64_t *words, size_t n), (words, n))
-
 /* Adds the counts of `in` to those of `inout`; n is in count words. */
-WORDS_LOOP void words_add_counts_loop(const uint64_t *in, uint64_t *inout, size_t n) {
+WORDS_CLONES static void words_add_counts(const uint64_t *in, uint64_t *inout, size_t n) {
     for (size_t i = 0; i < n; i++) {
         uint64_t a = in[i], b = inout[i];
         uint64_t sum = a | b | ((a & b) << 32);
@@ -80,10 +34,8 @@ WORDS_LOOP void words_add_counts_loop(const uint64_t *in, uint64_t *inout, size_
     }
 }
 
-WORDS_KERNEL(void, words_add_counts, (const uint64_t *in, uint64_t *inout, size_t n), (in, inout, n))
-
 /* Counts (none or one) of the bits of `mine` that `taken` lacks, and how many there are. */
-WORDS_LOOP int64_t words_open_counts_loop(const uint64_t *taken, const uint64_t *mine, uint64_t *counts, size_t n) {
+WORDS_CLONES static int64_t words_open_counts(const uint64_t *taken, const uint64_t *mine, uint64_t *counts, size_t n) {
     int64_t open = 0;
     for (size_t i = 0; i < n; i++) {
         uint64_t word = mine[i] & ~taken[i];
@@ -93,9 +45,6 @@ WORDS_LOOP int64_t words_open_counts_loop(const uint64_t *taken, const uint64_t 
     }
     return open;
 }
-
-WORDS_KERNEL(int64_t, words_open_counts, (const uint64_t *taken, const uint64_t *mine, uint64_t *counts, size_t n),
-             (taken, mine, counts, n))
 
 /* What one pass of words_claim() found. */
 typedef struct {
@@ -109,8 +58,8 @@ typedef struct {
  * Claims for `share` the bits of `mine` that nobody has taken and that one holder counts, and writes to `residue`
  * the positions that are neither taken nor counted.
  */
-WORDS_LOOP words_claims words_claim_loop(const uint64_t *taken, const uint64_t *counts, const uint64_t *mine,
-                                         uint64_t *share, uint64_t *residue, size_t n) {
+WORDS_CLONES static words_claims words_claim(const uint64_t *taken, const uint64_t *counts, const uint64_t *mine,
+                                             uint64_t *share, uint64_t *residue, size_t n) {
     words_claims claims = {0, 0, 0, 0};
     for (size_t i = 0; i < n; i++) {
         uint64_t low = counts[2 * i], high = counts[2 * i + 1];
@@ -128,20 +77,6 @@ WORDS_LOOP words_claims words_claim_loop(const uint64_t *taken, const uint64_t *
     }
     return claims;
 }
-
-WORDS_KERNEL(words_claims, words_claim,
-             (const uint64_t *taken, const uint64_t *counts, const uint64_t *mine, uint64_t *share, uint64_t *residue,
-              size_t n),
-             (taken, counts, mine, share, residue, n))
-
-/* The positions that more than one holder counts. */
-WORDS_LOOP void words_contested_loop(const uint64_t *counts, uint64_t *more, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        more[i] = (counts[2 * i] >> 32) | (counts[2 * i + 1] & ~WORDS_LOW);
-    }
-}
-
-WORDS_KERNEL(void, words_contested, (const uint64_t *counts, uint64_t *more, size_t n), (counts, more, n))
 
 /* Copies bits `skip` to `skip + count` (counted among the set bits of `from`) to `to`, which keeps its other bits. */
 static void words_copy_some(const uint64_t *from, uint64_t *to, size_t n, int64_t skip, int64_t count) {
@@ -168,8 +103,8 @@ static void words_copy_some(const uint64_t *from, uint64_t *to, size_t n, int64_
 }
 
 /* Writes to `out` the positions of set bits `skip` to `skip + count`; returns how many there were. */
-WORDS_LOOP int64_t words_decode_loop(const uint64_t *words, size_t n, int64_t first, int64_t skip, int64_t *out,
-                                     int64_t count) {
+WORDS_CLONES static int64_t words_decode(const uint64_t *words, size_t n, int64_t first, int64_t skip, int64_t *out,
+                                         int64_t count) {
     int64_t done = 0;
     for (size_t i = 0; i < n && done < count; i++) {
         uint64_t word = words[i];
@@ -187,9 +122,5 @@ WORDS_LOOP int64_t words_decode_loop(const uint64_t *words, size_t n, int64_t fi
     }
     return done;
 }
-
-WORDS_KERNEL(int64_t, words_decode,
-             (const uint64_t *words, size_t n, int64_t first, int64_t skip, int64_t *out, int64_t count),
-             (words, n, first, skip, out, count))
 
 #endif

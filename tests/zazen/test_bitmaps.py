@@ -4,7 +4,6 @@ from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,14 +12,6 @@ from himach.zazen import bitmaps
 N = 1_500
 WORDS = 24
 positions = st.sets(st.integers(0, N - 1))
-
-
-@pytest.fixture(autouse=True, params=[0, 1, 2], ids=["words", "AVX2", "AVX-512"], scope="module")
-def registers(request):
-    """Run the tests as on processors with narrower registers, too."""
-    bitmaps.use_registers(request.param)
-    yield
-    bitmaps.use_registers(2)
 
 
 def words_of(cached) -> np.ndarray:
@@ -65,9 +56,6 @@ def test_counts_saturate_in_any_order_and_grouping(nodes, random):
     holders = Counter(p for cached in nodes for p in cached)
     expected = [{0: "00", 1: "01"}.get(holders[p], "10") for p in range(64 * WORDS)]
     assert read_counts(parts[0]) == expected
-    more = words_of(())
-    bitmaps.contested(parts[0], more)
-    assert bits_of(more) == {p for p, n in holders.items() if n > 1}
 
 
 @given(positions, positions, positions, st.lists(positions, max_size=3))
