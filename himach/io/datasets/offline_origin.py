@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
+from pyroaring import BitMap64
 
 from himach.errors import TrajectoryError, UsageError
 from himach.frame import RawFrame
@@ -18,8 +18,7 @@ from himach.io.datasets.lookup import OriginChoice, read_frames
 from himach.io.datasets.origin_stamp import OriginStamp
 from himach.io.datasets.request import DatasetRequest, FramesRequest
 from himach.io.server.survey import ServedStore
-from himach.io.store.cached_frames import CachedFrames
-from himach.io.store.cached_frames import select_range as numbers_between
+from himach.io.store.cached_frames import CachedFrames, select_range
 from himach.io.store.store import Store
 from himach.io.trajectories.index.timeline import FrameTimes, InterpolatedTimes, Times
 from himach.io.trajectories.join import FilePart
@@ -28,8 +27,10 @@ from himach.io.trajectories.origin import Origin, OriginFacts
 from himach.io.trajectories.xdr_file import AbsentFile
 from himach.ranks.collective import on_first_rank, run_collectively, warn_once
 from himach.ranks.communicator import Communicator, World
-from himach.selection import FrameList, Selected, chosen, is_sparse, numbers_at
-from himach.zazen.anywhere import Anywhere, find_anywhere, find_listed, mark_all
+from himach.selection import Selected, chosen, is_sparse, numbers_at
+
+#: Missing frames that a warning names.
+MAX_NAMED_FRAMES = 5
 
 
 def offline_origin(
@@ -54,14 +55,13 @@ def offline_origin(
     needed = _needed_frames(files.times, frames)
     between = times is None and select is None  # a reader may request the time of any frame
     if choice.is_pushed:
-        located, listed_frames = _find_pushed(world, frames, cached)
-        located_frames = [frames[place] for place in located.sample]
+        by_rank = comm.gather(run_collectively(comm, partial(_cached_numbers, world, cached)))
+        pushed = on_first_rank(comm, lambda: _select_pushed(frames, BitMap64.union(BitMap64(), *by_rank)), share=True)
         if select is None:
-            needed = sorted({*needed, *located_frames})
-        elif located.n_cached < len(frames):
-            _warn_missing(world, frames, located, cached)
-            frames = frames[located.sample[0] : located.sample[-1] + 1] if listed_frames is None else listed_frames
-            needed, between = sorted(located_frames), True
+            needed = sorted({*needed, *pushed.sample})
+        elif pushed.warning:
+            warn_once(comm, [pushed.warning])
+            frames, needed, between = pushed.frames, pushed.sample, True
     by_rank = comm.gather(run_collectively(comm, partial(read_frames, cached, needed)))
 
     def stand_in() -> Origin:
@@ -109,46 +109,46 @@ def _origin(
     return Origin(parts, request.keywords, facts)
 
 
-def _find_pushed(
-    world: World, frames: Selected, cached: CachedFrames | None
-) -> tuple[Anywhere, FrameList | range | None]:
-    """Return the pushed frames of a selection on any node; if few, also as a selection."""
-    comm, node_cache = world.comm, None if world.leaders is None else cached
-    facts = run_collectively(comm, lambda: {} if node_cache is None else node_cache.facts())
-    n_there = int(comm.allreduce(facts.get("native", 0) + facts.get("alien", 0)))
-    if not isinstance(frames, range) or not is_sparse(len(frames), n_there):
-        marks = run_collectively(comm, lambda: None if world.leaders is None else mark_all(node_cache, frames))
-        return find_anywhere(world, marks, len(frames)), None
+@dataclass(frozen=True)
+class _Pushed:
+    """The frames of a selection that any node has."""
+
+    frames: Selected  # from the first to the last of them, or only them if they are few
+    sample: list[int]  # the first, middle and last two, ascending
+    warning: str  # of those that no node has; empty if there are none
+
+
+def _cached_numbers(world: World, cached: CachedFrames | None) -> BitMap64:
+    """Return the frames that this node has, on its first rank."""
+    return BitMap64() if world.leaders is None or cached is None else cached.native | cached.alien
+
+
+def _select_pushed(frames: Selected, present: BitMap64) -> _Pushed:
+    """Return the selected ones of the frames `present` on any node; raise UsageError if there are none."""
+    first, last = sorted((frames[0], frames[-1]))
+    numbers = np.asarray(select_range(present, first, last + 1).to_array(), dtype=np.int64)
+    if isinstance(frames, range):
+        quotients, remainders = np.divmod(numbers - frames.start, frames.step)
+        places = np.sort(quotients[remainders == 0])
+    else:
+        places = np.flatnonzero(np.isin(frames.numbers, numbers))
+    n = len(places)
+    if not n:
+        range_text = f"; those that are: {present.min()} to {present.max()}" if present else ""
+        raise UsageError(f"none of the frames selected is there{range_text}")
+    sample = sorted(frames[int(places[i])] for i in {0, 1, n // 2 - 1, n // 2, n - 2, n - 1} if 0 <= i < n)
+    if n == len(frames):
+        return _Pushed(frames, sample, "")
+    absent = np.setdiff1d(np.arange(min(len(frames), n + MAX_NAMED_FRAMES)), places)[:MAX_NAMED_FRAMES]
+    names = ", ".join(map(str, sorted(frames[place] for place in absent.tolist())))
+    n_absent = len(frames) - n
+    left_out = f"{n_absent} of {len(frames)} frames selected are on no node that takes part, and are left out"
+    warning = f"{left_out}: {names}{', ...' if n_absent > len(absent) else ''}"
+    if not isinstance(frames, range) or not is_sparse(len(frames), len(present)):
+        return _Pushed(frames[int(places[0]) : int(places[-1]) + 1], sample, warning)
     if frames.step < 0:
         raise UsageError(
             f"{len(frames)} frame numbers, of which so few are there, are not taken backwards: leave out a "
             "negative step"
         )
-    located, places = find_listed(world, run_collectively(comm, lambda: _find_places(node_cache, frames)), len(frames))
-    return located, None if not len(places) else chosen(numbers_at(frames, places), frames.stop)
-
-
-def _find_places(node_cache: CachedFrames | None, frames: range) -> npt.NDArray[np.int64] | None:
-    """Return the positions in a selection of the frames that a store holds."""
-    if node_cache is None:
-        return None
-    numbers = np.asarray(
-        numbers_between(node_cache.native | node_cache.alien, frames.start, frames.stop).to_array(), dtype=np.int64
-    )
-    places, remainders = np.divmod(numbers - frames.start, frames.step)
-    result: npt.NDArray[np.int64] = places[remainders == 0]
-    return result
-
-
-def _warn_missing(world: World, frames: Selected, located: Anywhere, cached: CachedFrames | None) -> None:
-    """Warn of selected frames that are left out; raise UsageError if none is available."""
-    if not located.n_cached:
-        node_cache = None if world.leaders is None else cached
-        bounds = run_collectively(world.comm, lambda: None if node_cache is None else node_cache.bounds())
-        numbers = [number for pair in world.comm.allgather(bounds) if pair is not None for number in pair]
-        range_text = f"; those that are: {min(numbers)} to {max(numbers)}" if numbers else ""
-        raise UsageError(f"none of the frames selected is there{range_text}")
-    missing = len(frames) - located.n_cached
-    names = ", ".join(str(frames[place]) for place in sorted(located.missing, key=lambda position: frames[position]))
-    left_out = f"{missing} of {len(frames)} frames selected are on no node that takes part, and are left out"
-    warn_once(world.comm, [f"{left_out}: {names}{', ...' if missing > len(located.missing) else ''}"])
+    return _Pushed(chosen(numbers_at(frames, places), frames.stop), sample, warning)
