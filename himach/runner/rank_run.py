@@ -234,10 +234,11 @@ class RankRun:
     def assign(self) -> Share:
         """Assign the frames to map to their readers, in agreement with all nodes."""
         world, opened, kept = self.world, self.opened, self.checkpoint
-        cached = None if world.leaders is None else open_readable(opened.cached, self.atoms, opened.origin.n_atoms)
+        cached = None if world.leaders is None else opened.cached
+        stored = None if cached is None else open_readable(cached, self.atoms, opened.origin.n_atoms)
         frames = opened.frames if kept is None or kept.plan.remaining is None else kept.plan.remaining
         origin, whole = opened.origin.present, not opened.pushed
-        self.share = run_collectively(world.comm, lambda: assign(world, cached, frames, origin=origin, whole=whole))
+        self.share = run_collectively(world.comm, lambda: assign(world, stored, frames, origin=origin, whole=whole))
         return self.share
 
 

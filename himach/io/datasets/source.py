@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,21 +11,18 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from himach.errors import TrajectoryError
 from himach.frame import DATA, FIELDS, RawFrame
-from himach.io.datasets.origin_stamp import OriginChangedError, OriginWatch
-from himach.io.datasets.subsets import KeptAtoms, open_kept_atoms
+from himach.io.datasets.origin_stamp import OriginWatch
+from himach.io.datasets.subsets import StoredFrames, open_kept_atoms
 from himach.io.datasets.writeback import CpuBudget, Writeback, WriteResult
 from himach.io.frame_source import WHOLE, FrameSource, Numbers, ReadOptions
 from himach.io.server.client import Client, find
-from himach.io.store.bodhi import REASON_DAMAGED, REASON_UNREACHABLE, REASONS
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.store import Dataset, StoreError
 from himach.io.trajectories.origin import Origin
 
 CHECK_SECONDS = 1.0  # between checks of the origin's files
 NO_ATOMS = ReadOptions(np.empty(0, dtype=np.int64))
-UNREACHABLE, DAMAGED = REASONS[REASON_UNREACHABLE], REASONS[REASON_DAMAGED]
 
 
 class Source(FrameSource):
@@ -48,8 +44,10 @@ class Source(FrameSource):
             atoms = options.atoms if options.atoms is not None and len(options.atoms) else None
             cores = CpuBudget(ranks, only_idle=atoms is not None)
             self._writeback = Writeback(cached, None if watch is None else watch.holds, cores, atoms, first)
-        self._cached = None if cached is None else _StoredFrames(cached, self._writeback is not None)
-        self._caches: list[KeptAtoms | _StoredFrames] = [*open_kept_atoms(cached, options.atoms, origin.n_atoms)]
+        self._cached = (
+            None if cached is None else StoredFrames(cached, self._writeback is not None, _connect_server(cached))
+        )
+        self._caches: list[StoredFrames] = [*open_kept_atoms(cached, options.atoms, origin.n_atoms)]
         if self._cached is not None:
             self._caches.append(self._cached)
         self._origin = _OriginFrames(origin, watch, self._writeback)
@@ -131,64 +129,6 @@ class Source(FrameSource):
         return WriteResult() if self._writeback is None else self._writeback.close(keep)
 
 
-class _StoredFrames(FrameSource):
-    """Whole frames of a store, through its server while it answers; without it another user's store is `lost`."""
-
-    def __init__(self, cached: CachedFrames, drops: bool) -> None:
-        self._cached = cached
-        self._server = _connect_server(cached)
-        self._drops = drops
-        self._reason = ""
-        self.lost = ""
-        self.nbytes = 0
-        self.damaged = 0
-
-    def holds(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
-        try:
-            if not self.lost:
-                return self._cached.holds(numbers)
-        except StoreError as error:  # another user's server has stopped
-            self._lose(str(error))
-        return np.zeros(len(numbers), dtype=bool)
-
-    def read(self, numbers: Sequence[int] | Numbers, options: ReadOptions = WHOLE) -> Iterator[RawFrame | None]:
-        unread = (FIELDS | DATA) & ~(options.fields or FIELDS)
-        reading = (self._server or self._cached).read(numbers, options)
-        try:
-            for frame in reading:
-                if frame is None:
-                    self._reason = reading.reason
-                else:
-                    frame.unread = unread
-                yield frame
-        finally:
-            self.nbytes += reading.nbytes
-
-    def missed(self, number: int) -> bool:
-        """Handle the last miss; return whether later frames must be read in another way or elsewhere."""
-        if self._reason == DAMAGED:
-            self._drop(number)
-        elif self._reason == UNREACHABLE:
-            self._server = None  # the user's own store is readable without it
-            if not isinstance(self._cached, Dataset):
-                self._lose("its server does not answer")
-        return self._reason == UNREACHABLE
-
-    def _drop(self, number: int) -> None:
-        self.damaged += 1
-        if self._drops and isinstance(self._cached, Dataset):
-            with contextlib.suppress(StoreError):  # it stays a miss
-                for native in (False, True):
-                    self._cached.drop([number], native=native)
-
-    def _lose(self, reason: str) -> None:
-        self.lost = self.lost or f"frames are read from the origin, as the cache is away since: {reason}"
-
-    def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-
-
 class _OriginFrames(FrameSource):
     """Frames of the origin, which is checked periodically; every frame is offered to the writeback."""
 
@@ -224,17 +164,11 @@ class _OriginFrames(FrameSource):
         if self._watch is None:
             yield from self._origin.read(numbers, options)
             return
-        try:
-            for frame in self._origin.read(numbers, options):
-                if time.monotonic() > self._check_at:
-                    self._watch.check()
-                    self._check_at = time.monotonic() + CHECK_SECONDS
-                yield frame
-        except OriginChangedError:
-            raise
-        except TrajectoryError:
-            self._watch.check()  # a change is the better explanation
-            raise
+        for frame in self._watch.reading(self._origin.read(numbers, options)):
+            if time.monotonic() > self._check_at:
+                self._watch.check()
+                self._check_at = time.monotonic() + CHECK_SECONDS
+            yield frame
 
     def confirm(self) -> None:
         if self._watch is not None and self._has_read:

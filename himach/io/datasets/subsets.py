@@ -1,8 +1,6 @@
-"""Subsets: selected atoms of a dataset's frames, stored beside the whole frames; `KeptAtoms` reads them.
+"""Subsets: the atoms that a run declared, of each frame that it read from the origin, for later runs; `KeptAtoms`.
 
-A run that declares its atoms keeps them for every frame that it reads from the origin. Such a subset is a dataset of
-the same generation; its name ends with the number of atoms and a digest of their ranges. A later run reads from a
-subset that has all atoms that it needs.
+A subset is a dataset of the same generation, whose name ends with the number of atoms and a digest of their ranges.
 """
 
 from __future__ import annotations
@@ -19,13 +17,15 @@ import numpy.typing as npt
 
 from himach.frame import DATA, FIELDS, NAMES, RawFrame
 from himach.io.frame_source import WHOLE, FrameSource, Numbers, ReadOptions, atom_ranges
-from himach.io.store.bodhi import REASON_DAMAGED, REASONS
+from himach.io.server.client import Client
+from himach.io.store.bodhi import REASON_DAMAGED, REASON_UNREACHABLE, REASONS
 from himach.io.store.cached_frames import CachedFrames, base_name
 from himach.io.store.store import Dataset, StoreError
 
 Vectors = npt.NDArray[np.float32]
 Words = npt.NDArray[np.uint64]
 
+UNREACHABLE, DAMAGED = REASONS[REASON_UNREACHABLE], REASONS[REASON_DAMAGED]
 #: Attachment with the atoms: int64, first and last + 1 of each range. native/store/eviction.c knows this name.
 ATOMS = "atoms"
 VECTOR = np.dtype("V12")  # three float32 as one item: numpy copies these several times as fast
@@ -96,66 +96,104 @@ def open_kept_atoms(dataset: CachedFrames | None, atoms: Numbers | None, n_atoms
     return [KeptAtoms(subset, n_atoms) for subset in sorted(subsets, key=lambda subset: len(subset.atoms))]
 
 
-def open_readable(dataset: CachedFrames | None, atoms: Numbers | None, n_atoms: int) -> Readable | None:
+def open_readable(dataset: CachedFrames, atoms: Numbers | None, n_atoms: int) -> Readable:
     """Return the frames that a node can read for a run that needs these atoms."""
     kept = open_kept_atoms(dataset, atoms, n_atoms)
-    return dataset if dataset is None or not kept else WithKeptAtoms(dataset, kept)
+    return WithKeptAtoms(dataset, kept) if kept else dataset
 
 
-class KeptAtoms(FrameSource):
-    """Reads frames from a subset; all frames share the same arrays."""
+class StoredFrames(FrameSource):
+    """Frames of a store, through its server while it answers; without it another user's store is `lost`."""
 
-    def __init__(self, subset: Subset, n_atoms: int) -> None:
-        self._dataset, self._atoms = subset.dataset, subset.atoms
-        self._shape = n_atoms, 3
-        self._memory: dict[str, tuple[Vectors, npt.NDArray[np.void]]] = {}
+    def __init__(self, cached: CachedFrames, drops: bool = True, server: Client | None = None) -> None:
+        self._cached, self._drops, self._server = cached, drops, server
         self._reason = ""
+        self.lost = ""
         self.nbytes = 0
         self.damaged = 0
 
     def holds(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
-        """Return which frames the subset holds, bool (n,)."""
+        """Return which of the frames are cached, bool (n,)."""
         try:
-            return self._dataset.holds(numbers)
-        except StoreError:  # deleted in the meantime
-            return np.zeros(len(numbers), dtype=bool)
+            if not self.lost:
+                return self._cached.holds(numbers)
+        except StoreError as error:  # another user's server has stopped, or the dataset was deleted
+            self._lose(str(error))
+        return np.zeros(len(numbers), dtype=bool)
+
+    def read(self, numbers: Sequence[int] | Numbers, options: ReadOptions = WHOLE) -> Iterator[RawFrame | None]:
+        """Read frames in the given order, None for a miss; see `FrameSource.read`."""
+        unread = (FIELDS | DATA) & ~(options.fields or FIELDS)
+        reading = (self._server or self._cached).read(numbers, options)
+        try:
+            for frame in reading:
+                if frame is None:
+                    self._reason = reading.reason
+                else:
+                    frame.unread = unread
+                yield frame
+        finally:
+            self.nbytes += reading.nbytes
+
+    def missed(self, number: int) -> bool:
+        """Handle the last miss; return whether later frames must be read in another way or elsewhere."""
+        if self._reason == DAMAGED:
+            self._drop(number)
+        elif self._reason == UNREACHABLE:
+            self._server = None  # the user's own store is readable without it
+            if not isinstance(self._cached, Dataset):
+                self._lose("its server does not answer")
+        return self._reason == UNREACHABLE
+
+    def _drop(self, number: int) -> None:
+        """Drop a damaged frame, so that it is written again."""
+        self.damaged += 1
+        if self._drops and isinstance(self._cached, Dataset):
+            with contextlib.suppress(StoreError):  # it stays a miss
+                for native in (False, True):
+                    self._cached.drop([number], native=native)
+                self._cached.refresh()
+
+    def _lose(self, reason: str) -> None:
+        self.lost = self.lost or f"frames are read from the origin, as the cache is away since: {reason}"
+
+    def close(self) -> None:
+        """Close the connection to the server."""
+        if self._server is not None:
+            self._server.close()
+
+
+class KeptAtoms(StoredFrames):
+    """Reads frames from a subset; all frames share the same arrays."""
+
+    def __init__(self, subset: Subset, n_atoms: int) -> None:
+        super().__init__(subset.dataset)
+        self._atoms = subset.atoms
+        self._shape = n_atoms, 3
+        self._memory: dict[str, tuple[Vectors, npt.NDArray[np.void]]] = {}
 
     def mark(self, frames: range, alien: Words) -> None:
         """Set the bits of the `frames` that the subset holds; see `CachedFrames.mark`."""
         native = np.zeros_like(alien)
-        self._dataset.mark(frames, native, alien)
+        self._cached.mark(frames, native, alien)
         alien |= native
 
     def read(self, numbers: Sequence[int] | Numbers, options: ReadOptions = WHOLE) -> Iterator[RawFrame | None]:
         """Read frames into arrays for all atoms; every frame is a miss if the subset lacks a needed atom."""
-        fields = options.fields or FIELDS
         needed = np.arange(self._shape[0]) if options.ranges is None else _expand_ranges(options.ranges)
         if not np.isin(needed, self._atoms).all():
             self._reason = ""
             yield from itertools.repeat(None, len(numbers))
             return
         rows = np.searchsorted(self._atoms, needed)
-        reading = self._dataset.read(numbers, replace(options, atoms=rows))
-        try:
-            for frame in reading:
-                is_whole = frame is not None and self._spread(frame, fields, rows)
-                self._reason = reading.reason if frame is None else "" if is_whole else REASONS[REASON_DAMAGED]
-                yield frame if is_whole else None
-        finally:
-            self.nbytes += reading.nbytes
-
-    def missed(self, number: int) -> bool:
-        """Drop the frame of the last miss if it is damaged, so that it is rewritten; return False: others remain."""
-        if self._reason == REASONS[REASON_DAMAGED]:
-            self.damaged += 1
-            with contextlib.suppress(StoreError):  # it stays a miss
-                self._dataset.drop([number])
-                self._dataset.refresh()
-        return False
+        for frame in super().read(numbers, replace(options, atoms=rows)):
+            is_whole = frame is not None and self._spread(frame, options.fields or FIELDS, rows)
+            if frame is not None and not is_whole:
+                self._reason = DAMAGED
+            yield frame if is_whole else None
 
     def _spread(self, frame: RawFrame, fields: int, rows: Numbers) -> bool:
         """Scatter a frame's vectors into a whole frame; return False if the number of atoms differs."""
-        frame.unread = (FIELDS | DATA) & ~fields
         for name in [name for field, name in NAMES.items() if field & fields]:
             vectors = getattr(frame, name)
             if vectors is None:
