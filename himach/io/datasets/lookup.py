@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from himach.errors import TrajectoryError, UsageError
+from himach.errors import UsageError
 from himach.frame import RawFrame
 from himach.io.datasets.attachment import AUTHOR, has_stamp, read_stamp
-from himach.io.datasets.origin_stamp import OriginNote, OriginStamp, frame_keywords, latest, open_unchanged
-from himach.io.server.remote_store import RemoteStore
+from himach.io.datasets.origin_stamp import OriginStamp, frame_keywords, latest, open_unchanged
+from himach.io.server.remote_store import RemoteStore, refuse_several
 from himach.io.server.survey import ServedStore, parse_choice
 from himach.io.store.bodhi import ServerRefusedError
 from himach.io.store.cached_frames import CachedFrames, base_name
@@ -173,18 +173,13 @@ def match(origin: Origin, keywords: Mapping[str, Any], entries: Sequence[Candida
 
 
 def refuse_mixed(candidates: Iterable[Candidate]) -> None:
-    """Refuse frames of several simulations under one name; servers that do not know each other may accept both."""
+    """Refuse datasets that hold frames of several simulations."""
     authors: dict[tuple[str, bytes], set[str]] = {}
     for item in candidates:
         if item.author and item.stamp.is_pushed:
             authors.setdefault((item.name, item.generation), set()).add(item.author)
     for (name, _), simulations in authors.items():
-        if len(simulations) > 1:
-            quoted = ", ".join(f"'{author}'" for author in sorted(simulations))
-            raise TrajectoryError(
-                f"dataset {name} has frames of several simulations ({quoted}), each on nodes of its own: "
-                f"'himach cache evict {name}' on the nodes of those that are not meant"
-            )
+        refuse_several(name, simulations)
 
 
 def refuse_others(stamp: OriginStamp, candidates: Sequence[Candidate]) -> None:
@@ -233,7 +228,6 @@ class OriginChoice:
 
     origin: Origin | None  # opened files; None if unreachable
     stamp: OriginStamp  # of the origin now or earlier
-    note: OriginNote | None  # of the origin now; None if unreachable
     name: str
     generations: Sequence[bytes]
     candidate: Candidate | None = None  # dataset for an unreachable origin, or opened by name; else None
@@ -259,12 +253,12 @@ def choose_origin(
             best, generations = chosen
             if reason := offline_warning(best, keywords):
                 warnings.warn(reason, stacklevel=2)
-            return OriginChoice(None, resolve_stamp(best, candidates), None, best.name, generations, best)
+            return OriginChoice(None, resolve_stamp(best, candidates), best.name, generations, best)
 
     def choose_files() -> OriginChoice:
         origin = open_files()
         stamp, generations = match(origin, keywords, [item for item in candidates if item.name == name])
-        return OriginChoice(origin, stamp, OriginNote.from_origin(origin, stamp), name, generations)
+        return OriginChoice(origin, stamp, name, generations)
 
     return open_unchanged(list(trajectories), choose_files)
 
@@ -285,7 +279,7 @@ def reopen_origin(
     generations = [entry for entry in choice.generations if entry in valid]
     if not generations:  # the files changed since the dataset was staged
         return choice
-    return OriginChoice(origin, stamp, OriginNote.from_origin(origin, stamp), best.name, generations, best)
+    return OriginChoice(origin, stamp, best.name, generations, best)
 
 
 def load_attached(

@@ -32,7 +32,7 @@ from himach.io.datasets.lookup import (
     reopen_origin,
 )
 from himach.io.datasets.offline_origin import offline_origin
-from himach.io.datasets.origin_stamp import OriginNote, OriginStamp, OriginWatch
+from himach.io.datasets.origin_stamp import OriginStamp, OriginWatch
 from himach.io.datasets.request import DatasetRequest, FramesRequest
 from himach.io.datasets.source import Source
 from himach.io.datasets.universe_input import MemoryFrames
@@ -80,7 +80,6 @@ class OpenDataset:
     cache: str = "off"
     name: str = ""
     generation: bytes = b""
-    note: OriginNote | None = None  # state of the origin when opened; None if it is away
     files: OriginFiles | None = None  # a store's files of an absent origin
     at: float = field(default_factory=time.time)  # `time.time()` at which frames became readable
 
@@ -100,8 +99,8 @@ class OpenDataset:
 
     def source(self) -> Source:
         """Return a source for one process: the store, else the origin, whose frames are then kept."""
-        watch = None if self.note is None else OriginWatch(self.note, self.origin, "this process", leads=True)
-        keep = self.quota > 0 and self.cached is not None and self.note is not None
+        watch = OriginWatch(self.stamp, self.origin, "this process") if self.origin.present else None
+        keep = self.quota > 0 and self.cached is not None
         return Source(self.origin, self.cached, keep, watch=watch)
 
     def find_topology(self, keywords: Mapping[str, Any]) -> Topology | None:
@@ -212,7 +211,7 @@ def open_dataset(
         world, node_store, request, names, by_name=by_name, reads_files=reads_files
     )
     origin, files = choice.origin, None
-    watch = None if origin is None or choice.note is None else watch_origin(world, origin, choice.note)
+    watch = None if origin is None else watch_origin(world, origin, choice.stamp)
     cached = _open_cached(world, node_store, choice, candidates, quota, request.topology)
     ready = time.time()
     if origin is not None:
@@ -222,7 +221,7 @@ def open_dataset(
     opened = OpenDataset(
         origin, frames, choice.stamp, cached, quota, watch, choice.is_pushed, node_store, request.cache, at=ready
     )
-    opened.note, opened.files = choice.note, files
+    opened.files = files
     if cached is not None:
         opened.name, opened.generation = cached.name, cached.generation
     return opened
@@ -329,10 +328,10 @@ def share_from_first(world: World, make: Callable[[], T]) -> tuple[T, SharedObje
     return (cast(T, shared.copy()) if world.comm.rank else made[0]), shared
 
 
-def watch_origin(world: World, origin: Origin, note: OriginNote) -> OriginWatch:
+def watch_origin(world: World, origin: Origin, stamp: OriginStamp) -> OriginWatch:
     """Check that each rank sees the same origin as the first one; return the watch (collective)."""
     reader = f"rank {world.comm.rank} on node {world.name}"
-    watch = OriginWatch(note, origin, reader, leads=world.leaders is not None)
+    watch = OriginWatch(stamp, origin, reader, leads=world.leaders is not None)
     run_collectively(world.comm, watch.check_at_start)
     return watch
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -65,12 +65,6 @@ def content_files(origin: Origin) -> list[str]:
     return list(dict.fromkeys(paths))
 
 
-def lasting_files(origin: Origin) -> list[str]:
-    """Return the `content_files` that are not rewritten when frames are added."""
-    rewritten = {path for file, _ in origin.files() for path in file.rewritten}
-    return [path for path in content_files(origin) if path not in rewritten]
-
-
 @dataclass(frozen=True)
 class OriginStamp:
     """State of an origin when a store last used it."""
@@ -87,6 +81,7 @@ class OriginStamp:
     has_forces: bool
     files: tuple[FileState, ...]  # the `content_files`
     content: str  # `digest` of these files
+    lasting: str = ""  # `digest` of those that are not rewritten when frames are added
     first_frame: str = ""  # number and checksum of the first pushed frame
     own_keywords: Mapping[str, Any] = field(default_factory=dict)
     topologies: Mapping[str, str] = field(default_factory=dict)
@@ -98,7 +93,10 @@ class OriginStamp:
         """Return the stamp of a reachable origin; read no content if a `known` stamp has the same sizes and times."""
         files = tuple(map(FileState.from_path, content_files(origin)))
         same = next((stamp for stamp in known if stamp.files == files), None)
-        content = digest(files) if same is None else same.content
+        content, lasting = (same.content, same.lasting) if same is not None else (digest(files), "")
+        if not lasting:
+            unchanged = lasting_files(files, origin)
+            lasting = content if unchanged == files else digest(unchanged)
         return cls(
             paths=origin.paths,
             kinds=origin.kinds,
@@ -112,6 +110,7 @@ class OriginStamp:
             has_forces=origin.has_forces,
             files=files,
             content=content,
+            lasting=lasting,
             own_keywords={**origin.files()[0][0].keywords, **_json_values(keywords)},
             sequence=_next_sequence(content, known),
             seen=time.time(),
@@ -271,21 +270,10 @@ class OriginChangedError(TrajectoryError):
     """The origin has changed since the run began, or differs between nodes."""
 
 
-@dataclass(frozen=True)
-class OriginNote:
-    """An origin as the first rank found it."""
-
-    files: tuple[FileState, ...]  # its `lasting_files`
-    content: str  # `digest` of them
-
-    @classmethod
-    def from_origin(cls, origin: Origin, stamp: OriginStamp | None = None) -> OriginNote:
-        """Record a reachable origin; with its `stamp`, usually without reading files."""
-        paths = lasting_files(origin)
-        if stamp is not None and paths == [file.path for file in stamp.files]:
-            return cls(stamp.files, stamp.content)
-        files = tuple(map(FileState.from_path, paths))
-        return cls(files, digest(files))
+def lasting_files(files: Sequence[FileState], origin: Origin) -> tuple[FileState, ...]:
+    """Return the `content_files` that are not rewritten when frames are added."""
+    rewritten = {path for file, _ in origin.files() for path in file.rewritten}
+    return tuple(file for file in files if file.path not in rewritten)
 
 
 def open_unchanged(paths: Sequence[str | os.PathLike[str]], open_files: Callable[[], T]) -> T:
@@ -307,13 +295,13 @@ def open_unchanged(paths: Sequence[str | os.PathLike[str]], open_files: Callable
 
 
 class OriginWatch:
-    """Compares this rank's view of the origin's files with a note."""
+    """Compares this rank's view of the origin's files with the stamp of the first rank."""
 
-    def __init__(self, note: OriginNote, origin: Origin, rank_name: str, leads: bool = True) -> None:
-        self._note = note
+    def __init__(self, stamp: OriginStamp, origin: Origin, rank_name: str, leads: bool = True) -> None:
+        self._content = stamp.lasting
         self._origin = origin
         self._rank_name = rank_name
-        self._noted_files = {file.path: file for file in note.files}
+        self._noted_files = {file.path: file for file in lasting_files(stamp.files, origin)}
         self._equal_states = dict(self._noted_files)  # states with the noted content
         stamps = [path for file, _ in origin.files() for path in file.stamps]
         self._paths = tuple(path for path in self._noted_files if leads or path in stamps)
@@ -341,6 +329,14 @@ class OriginWatch:
                 "nothing writes to the file any more, other than at its end"
             )
 
+    def reading(self, frames: Iterator[RawFrame]) -> Iterator[RawFrame]:
+        """Yield frames; if one cannot be read, a change of the origin is the better explanation."""
+        try:
+            yield from frames
+        except TrajectoryError:
+            self.check()
+            raise
+
     def holds(self, numbers: Sequence[int]) -> bool:
         """Tell whether the files of these frames are unchanged."""
         return not self._find_difference(self._origin.frame_files(numbers) & self._noted_files.keys())
@@ -367,7 +363,7 @@ class OriginWatch:
         for file in new:
             if file.size < (size := self._noted_files[file.path].size):
                 return f"{file.path} {_describe_loss(file.size, size)}"
-        if new and digest(self._note.files) != self._note.content:
+        if new and digest([*self._noted_files.values()]) != self._content:
             several = f"one of the {len(self._noted_files)} files of {self._origin.paths[0]}"
             return f"{new[0].path if len(self._noted_files) == 1 else several} has other content"
         self._equal_states.update({file.path: file for file in new})

@@ -63,14 +63,19 @@ class RemoteStore(ServedStore):
         ]
         if not holders:
             raise StoreNotFoundError(f"{name} is not in the store of {self.path} or of its peers")
-        authors = sorted({item.holding.author for item in holders if item.holding.author and not item.holding.stamp})
-        if len(authors) > 1:
-            raise TrajectoryError(
-                f"dataset {name} has frames of several simulations ({', '.join(map(repr, authors))}), each on nodes of "
-                f"its own: 'himach cache evict {name}' on the nodes of those that are not meant"
-            )
+        refuse_several(name, {item.holding.author for item in holders if not item.holding.stamp} - {""})
         holders.sort(key=_recency, reverse=True)
         return RemoteDataset(name, generation, holders)
+
+
+def refuse_several(name: str, authors: set[str]) -> None:
+    """Refuse frames of several simulations under one name; servers that do not know each other may accept both."""
+    if len(authors) > 1:
+        quoted = ", ".join(f"'{author}'" for author in sorted(authors))
+        raise TrajectoryError(
+            f"dataset {name} has frames of several simulations ({quoted}), each on nodes of its own: "
+            f"'himach cache evict {name}' on the nodes of those that are not meant"
+        )
 
 
 def _recency(holder: _Holder) -> tuple[int, int]:
