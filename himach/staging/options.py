@@ -61,16 +61,12 @@ class StageOptions(DatasetRequest):
                     "leave out --atoms"
                 )
         if self.dataset is not None:
-            self._check_name(self.dataset)
+            from himach.io.store.cached_frames import base_name
 
-    @staticmethod
-    def _check_name(name: str) -> None:
-        from himach.io.store.cached_frames import base_name
-
-        if base_name(name) != name:
-            raise UsageError(f"--dataset is {name!r}; names that end so are himach's own: choose another")
-        if not name or "\0" in name:
-            raise UsageError(f"dataset {name!r}: a name is text of one character at least")
+            if base_name(self.dataset) != self.dataset:
+                raise UsageError(f"--dataset is {self.dataset!r}; names that end so are himach's own: choose another")
+            if not self.dataset or "\0" in self.dataset:
+                raise UsageError(f"dataset {self.dataset!r}: a name is text of one character at least")
 
     @property
     def name(self) -> str:

@@ -1,10 +1,8 @@
-"""Shared parts of staging: `open_store()`, `missing_part()`, a rank's frames that are native nowhere, `fill()`.
-
-`open_growing()` opens a trajectory that is being written, `wait_for_growth()` waits for more of its frames.
-"""
+"""Shared parts of staging: a node's store, a rank's frames, the display, and trajectories that are being written."""
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -12,11 +10,11 @@ import warnings
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 
 from himach.errors import NoFrameError, TrajectoryError, UsageError
 from himach.io.datasets.opening import share_from_first
 from himach.io.datasets.subsets import Readable
+from himach.io.frame_source import Numbers
 from himach.io.store.quota import check_quota, chosen_quota, open_chosen
 from himach.io.store.store import Store
 from himach.io.trajectories.index.xdr_index import XdrIndex
@@ -26,8 +24,6 @@ from himach.ranks.collective import Meeting, run_collectively
 from himach.ranks.communicator import Communicator, World
 from himach.ranks.progress import Progress
 from himach.staging.options import StageOptions
-
-Numbers = npt.NDArray[np.int64]
 
 PART_TAG = 43
 
@@ -81,10 +77,7 @@ def missing_part(world: World, placement: str, span: range, stored: Readable, al
 
 
 def fill(world: World, job: StageOptions, n_frames: int, write: Callable[[Callable[[int], None]], int]) -> int:
-    """Let each rank `write` its `n_frames` frames with a progress display; return how many all wrote (collective).
-
-    `write` takes a function to be called with the count after each frame, and returns the number of new frames.
-    """
+    """Let each rank `write` its frames and report the count after each; return how many all wrote (collective)."""
     meeting = Meeting(world.comm)
     with Progress(world.comm, int(world.comm.allreduce(n_frames)), sys.stderr, quiet=job.quiet) as display:
 
@@ -99,7 +92,6 @@ def fill(world: World, job: StageOptions, n_frames: int, write: Callable[[Callab
 POLL_SECONDS = 1.0
 POLL_DIVISOR = 10  # limits polling of a growing file to a tenth of the time
 DAMAGE_SECONDS = 10.0  # seconds without growth after which an unreadable file counts as damaged
-ENDLESS_SECONDS = float("inf")
 
 
 def open_growing(job: StageOptions, indexes: Mapping[str, XdrIndex]) -> Origin:
@@ -114,7 +106,7 @@ def open_growing(job: StageOptions, indexes: Mapping[str, XdrIndex]) -> Origin:
             if new_sizes != sizes:
                 sizes, last_growth = new_sizes, time.monotonic()
             # Few formats distinguish damage from an incomplete first frame; only for those, wait without limit.
-            patience = ENDLESS_SECONDS if isinstance(error, NoFrameError) else DAMAGE_SECONDS
+            patience = math.inf if isinstance(error, NoFrameError) else DAMAGE_SECONDS
             if time.monotonic() > last_growth + (patience if job.idle is None else job.idle):
                 raise
             time.sleep(POLL_SECONDS)

@@ -1,8 +1,4 @@
-"""Staging: all ranks read a trajectory once and store its frames natively, each on its own node.
-
-`stage()` opens the trajectory and finds the frames that no node holds natively. Every rank reads and writes its part of
-those. Written frames are kept on any failure, so an interrupted stage can be resumed.
-"""
+"""Staging: all ranks read a trajectory once and store its frames natively; what is written stays on any failure."""
 
 from __future__ import annotations
 
@@ -15,15 +11,14 @@ from functools import partial
 import numpy as np
 
 from himach.atoms import Atoms
-from himach.errors import TrajectoryError
 from himach.frame import RawFrame
 from himach.io.datasets.attachment import attach_origin
 from himach.io.datasets.lookup import Candidate, OriginChoice, choose_generation, find, refuse_others
 from himach.io.datasets.opening import choose_together, note_elsewhere, watch_origin
-from himach.io.datasets.origin_stamp import OriginChangedError, OriginNote, OriginStamp, OriginWatch
-from himach.io.datasets.subsets import Readable, Subset, open_readable, open_subset
+from himach.io.datasets.origin_stamp import OriginChangedError, OriginStamp, OriginWatch
+from himach.io.datasets.subsets import Subset, open_readable, open_subset
 from himach.io.datasets.writeback import copy_rows
-from himach.io.frame_source import WHOLE, ReadOptions
+from himach.io.frame_source import WHOLE, Numbers, ReadOptions
 from himach.io.store.store import Dataset, Store, StoreError, StoreFullError
 from himach.io.trajectories.origin import Origin
 from himach.io.universe.topology import copy_topology, load_topology
@@ -32,7 +27,7 @@ from himach.ranks.collective import on_first_rank, run_collectively
 from himach.ranks.communicator import World
 from himach.staging.options import StageOptions
 from himach.staging.replication import attach_copies, check_copies, replicate, requested_copies
-from himach.staging.shares import Numbers, fill, missing_part, open_growing, open_store, wait_for_growth
+from himach.staging.shares import fill, missing_part, open_growing, open_store, wait_for_growth
 from himach.staging.without_origin import pull, repair
 
 FLUSH_SECONDS = 1.0
@@ -71,9 +66,9 @@ def stage(world: World, job: StageOptions) -> Staged:
     note_elsewhere(job)
     open_files = partial(open_growing, job) if job.follow else None
     choice, _, candidates = choose_together(world, store, job, [job.name], open_files, by_name=False)
-    origin, stamp, note = choice.origin, choice.stamp, choice.note
-    assert origin is not None and note is not None
-    watch = watch_origin(world, origin, note)
+    origin, stamp = choice.origin, choice.stamp
+    assert origin is not None
+    watch = watch_origin(world, origin, stamp)
     atoms = on_first_rank(world.comm, partial(_choose_atoms, job, origin), share=True)
     dataset = _open_dataset(world, store, job, choice, candidates)
     if atoms is not None and len(atoms) < origin.n_atoms:
@@ -84,7 +79,7 @@ def stage(world: World, job: StageOptions) -> Staged:
         origin = grown
         stamp = on_first_rank(world.comm, partial(_stamp_grown, watch, origin, job, stamp), share=True)
         run_collectively(world.comm, partial(_attach_origin, world, dataset, origin, stamp, job))
-        watch = watch_origin(world, origin, OriginNote.from_origin(origin, stamp))
+        watch = watch_origin(world, origin, stamp)
         new += _fill(world, job, dataset, origin, watch, span)
     copied = _make_copies(world, job, dataset, origin.n_frames)
     return Staged(job.name, origin.n_frames, new, _count(world, dataset), copied)
@@ -100,17 +95,10 @@ def _stage_atoms(
 
     def count() -> int:
         native, alien = (np.zeros(-(-origin.n_frames // 64), dtype=np.uint64) for _ in range(2))
-        _stored_frames(dataset, origin, subset).mark(range(origin.n_frames), native, alien)
+        open_readable(dataset, atoms, origin.n_atoms).mark(range(origin.n_frames), native, alien)
         return int(np.bitwise_count(native | alien).sum())
 
     return Staged(job.name, origin.n_frames, new, _count(world, dataset, count), atoms=len(atoms))
-
-
-def _stored_frames(dataset: Dataset, origin: Origin, subset: Subset | None) -> Readable:
-    """Return the frames that a node has whole or, for a subset, with the subset's atoms."""
-    stored = dataset if subset is None else open_readable(dataset, subset.atoms, origin.n_atoms)
-    assert stored is not None
-    return stored
 
 
 def _make_copies(world: World, job: StageOptions, dataset: Dataset, n_frames: int) -> int:
@@ -135,10 +123,7 @@ def _choose_atoms(job: StageOptions, origin: Origin) -> Numbers | None:
 def _open_dataset(
     world: World, store: Store, job: StageOptions, choice: OriginChoice, candidates: Sequence[Candidate]
 ) -> Dataset:  # fmt: skip
-    """Open the dataset on every rank: the generation that a store has of this content, else a new one for all.
-
-    Attach the stamp to each node's store, unless another trajectory was just staged under the name.
-    """
+    """Open the generation that a store has of this content, else a new one for all; attach the stamp on each node."""
     origin, stamp = choice.origin, choice.stamp
     assert origin is not None
     generation: bytes = world.node.bcast(choose_generation(candidates, choice.generations))
@@ -193,11 +178,9 @@ def _fill(
     span: range,
     subset: Subset | None = None,
 ) -> int:
-    """Read and write the frames of `span` that are native nowhere; return the number that all ranks wrote.
-
-    With a `subset`, stage its atoms as alien frames where no node has them.
-    """
-    part = missing_part(world, job.placement, span, _stored_frames(dataset, origin, subset), aliens=subset is not None)
+    """Stage the frames of `span` that are native nowhere, or atoms that no node has; return how many (collective)."""
+    stored = open_readable(dataset, None if subset is None else subset.atoms, origin.n_atoms)
+    part = missing_part(world, job.placement, span, stored, aliens=subset is not None)
     frames, target = _read(origin, part, subset), dataset if subset is None else subset.dataset
     return fill(
         world, job, len(part), lambda report: _write(target, frames, watch, report, len(part), native=subset is None)
@@ -207,12 +190,9 @@ def _fill(
 def _read(origin: Origin, numbers: Numbers, subset: Subset | None) -> Iterator[RawFrame]:
     """Read frames in batches; for a subset, only the rows of its atoms."""
     options = WHOLE if subset is None else ReadOptions(subset.atoms)
-    rows = RawFrame(0, 0.0, np.empty((0, 3), dtype=np.float32))
     for start in range(0, len(numbers), READ_AT_ONCE):
         for frame in origin.read(numbers[start : start + READ_AT_ONCE], options):
-            if subset is not None:
-                copy_rows(frame, rows, subset.atoms)
-            yield frame if subset is None else rows
+            yield frame if subset is None else copy_rows(frame, subset.atoms)
 
 
 def _write(
@@ -228,7 +208,7 @@ def _write(
     flushed = time.monotonic()
     unconfirmed: list[int] = []
     with _closing(dataset, unconfirmed, native):
-        for frame in _check_on_error(frames, watch):
+        for frame in watch.reading(frames):
             if time.monotonic() > flushed + FLUSH_SECONDS:
                 watch.check()
                 dataset.flush()
@@ -255,21 +235,9 @@ def _write(
     return written
 
 
-def _check_on_error(frames: Iterator[RawFrame], watch: OriginWatch) -> Iterator[RawFrame]:
-    """Yield frames; if one cannot be read because the origin has changed, raise that error instead."""
-    try:
-        yield from frames
-    except TrajectoryError:
-        watch.check()
-        raise
-
-
 @contextmanager
 def _closing(dataset: Dataset, unconfirmed: Sequence[int], native: bool) -> Iterator[None]:
-    """Close the dataset at the end, without masking an earlier error.
-
-    If the origin has changed, drop the frames written since its last check.
-    """
+    """Close the dataset without masking an earlier error; if the origin has changed, drop the unconfirmed frames."""
     try:
         yield
     except BaseException as error:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from himach.frame import Coded, RawFrame
+from himach.frame import RawFrame
 from himach.io.datasets.subsets import open_subset
 from himach.io.store.store import Dataset, StoreError
 
@@ -75,8 +75,6 @@ FLUSH_SECONDS = 1.0  # between flushes; a killed run may lose this much
 WAIT_SECONDS = 0.1  # the analysis may wait this long for the disk in any case
 WAIT_FRACTION = 0.03  # additional wait, as a fraction of elapsed time
 
-Vectors = npt.NDArray[np.float32]
-
 
 @dataclass
 class WriteResult:
@@ -128,8 +126,8 @@ class Writeback:
 class _Queue:
     """Writes frames, or some atoms of them, to a dataset as aliens in a background thread.
 
-    A frame is copied once, into reused memory; a compressed frame's memory is taken over instead. The store's library
-    packs and writes without the GIL. If the disk is slower than the analysis, the queue fills: the analysis waits for a
+    A frame is copied once; a compressed frame's memory is taken over instead. The store's library packs and writes
+    without the GIL. If the disk is slower than the analysis, the queue fills: the analysis waits for a
     small part of its time, then frames are skipped. Frames are also skipped when the thread has used up its CPU budget.
     After an error of the store nothing more is written.
     """
@@ -144,7 +142,6 @@ class _Queue:
         self._confirmed = 0
         self._numbers: list[int] = []
         self._queue: deque[RawFrame] = deque()
-        self._spare: list[RawFrame] = []
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closing = False
@@ -172,19 +169,14 @@ class _Queue:
                 return
         if self._thread is None:
             self._start(frame)
-        memory = self._take_memory()
-        if memory is not None:
+        if self._has_room():
             try:
-                if self.atoms is None:
-                    _copy(frame, memory)
-                else:
-                    copy_rows(frame, memory, self.atoms)
+                copied = _copy(frame) if self.atoms is None else copy_rows(frame, self.atoms)
             except (OSError, ValueError) as error:  # a part that the analysis does not need cannot be read
                 self._damaged = self._damaged or str(error)
-                self._spare.append(memory)
                 return
             with self._changed:
-                self._queue.append(memory)
+                self._queue.append(copied)
                 # Wake the thread once a batch: each wake-up takes the analysis off its core.
                 if len(self._queue) >= self._batch:
                     self._changed.notify_all()
@@ -229,16 +221,14 @@ class _Queue:
         """Return the seconds that the analysis may still wait."""
         return WAIT_SECONDS + WAIT_FRACTION * (time.monotonic() - self._started) - self._waited
 
-    def _take_memory(self) -> RawFrame | None:
-        """Return memory for a frame, or None if the disk is too slow."""
+    def _has_room(self) -> bool:
+        """Wait for room in the queue; return False if the disk is too slow."""
         with self._changed:
             if len(self._queue) >= self._capacity:
                 start = time.monotonic()
                 self._changed.wait_for(lambda: len(self._queue) < self._capacity, max(0.0, self._allowed_wait()))
                 self._waited += time.monotonic() - start
-                if len(self._queue) >= self._capacity:
-                    return None
-            return self._spare.pop() if self._spare else RawFrame(0, 0.0, np.empty((0, 3), dtype=np.float32))
+            return len(self._queue) < self._capacity
 
     def _work(self) -> None:
         """Write queued frames until the end, flushing periodically."""
@@ -306,41 +296,26 @@ class _Queue:
         except ValueError as error:  # damaged beyond the atoms that the analysis needs
             self._damaged = self._damaged or str(error)
         with self._changed:
-            self._spare.append(frame)
             self._changed.notify_all()
 
 
-def _copy(frame: RawFrame, memory: RawFrame) -> None:
-    memory.number, memory.time = frame.number, frame.time
-    memory.box = None if frame.box is None else frame.box.copy()
-    memory.coded = None if frame.coded is None else _take_coded(frame.coded, memory.coded)
-    if memory.coded is not None:
-        return
-    memory.positions = _copy_array(frame.positions, memory.positions)
-    memory.velocities = None if frame.velocities is None else _copy_array(frame.velocities, memory.velocities)
-    memory.forces = None if frame.forces is None else _copy_array(frame.forces, memory.forces)
+def _copy(frame: RawFrame) -> RawFrame:
+    """Return a copy of a frame; the memory of a coded one is taken."""
+    if frame.coded is None:
+        return copy_rows(frame)
+    if frame.coded.complete is not None:
+        frame.coded.complete()
+    taken, frame.coded.memory = replace(frame.coded), np.empty(0, dtype=np.uint8)
+    box = None if frame.box is None else frame.box.copy()
+    return RawFrame(frame.number, frame.time, frame.positions[:0], box, coded=taken)
 
 
-def copy_rows(frame: RawFrame, memory: RawFrame, atoms: npt.NDArray[np.int64]) -> None:
-    """Copy these atoms of a frame into a frame of only these atoms."""
-    memory.number, memory.time = frame.number, frame.time
-    memory.box = None if frame.box is None else frame.box.copy()
-    memory.positions = frame.positions[atoms]
-    memory.velocities = None if frame.velocities is None else frame.velocities[atoms]
-    memory.forces = None if frame.forces is None else frame.forces[atoms]
-
-
-def _copy_array(array: Vectors, memory: Vectors | None) -> Vectors:
-    if memory is None or memory.shape != array.shape:
-        return array.copy()
-    np.copyto(memory, array)
-    return memory
-
-
-def _take_coded(coded: Coded, spare: Coded | None) -> Coded:
-    """Complete a coded frame and take over its memory; leave it the memory of `spare`."""
-    if coded.complete is not None:
-        coded.complete()
-    taken = replace(coded)
-    coded.memory = np.empty(0, dtype=np.uint8) if spare is None else spare.memory
-    return taken
+def copy_rows(frame: RawFrame, atoms: npt.NDArray[np.int64] | None = None) -> RawFrame:
+    """Return a copy of these atoms of a frame (None: of all)."""
+    positions, velocities, forces = (
+        None if vectors is None else vectors.copy() if atoms is None else vectors[atoms]
+        for vectors in (frame.positions, frame.velocities, frame.forces)
+    )
+    assert positions is not None
+    box = None if frame.box is None else frame.box.copy()
+    return RawFrame(frame.number, frame.time, positions, box, velocities, forces)
