@@ -1,11 +1,11 @@
-"""Copies of staged frames from node to node: `replicate()`.
+"""Copies of staged frames from node to node: `replicate()`, without the origin.
 
-All nodes exchange flags of the frames they hold, so that each computes the same moves by itself (`plan`). The first
-ranks of the nodes then send frames in rounds of bounded memory. The origin is not read.
+All nodes exchange flags of the frames they hold, so that each computes the same moves by itself (`plan`).
 """
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
@@ -14,15 +14,15 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
-from pyroaring import BitMap64
 
 from himach.errors import UsageError
 from himach.frame import RawFrame
 from himach.io.datasets.attachment import COPIES
+from himach.io.frame_source import Numbers
+from himach.io.store.cached_frames import select_range
 from himach.io.store.store import Dataset
 from himach.ranks.collective import run_collectively
 from himach.ranks.communicator import Communicator, World
-from himach.staging.shares import Numbers
 
 Flags = npt.NDArray[np.bool_]
 Moves = Mapping[tuple[int, int], Numbers]  # frames by (source node, target node)
@@ -62,11 +62,7 @@ def requested_copies(dataset: Dataset) -> int:
 
 
 def replicate(world: World, dataset: Dataset, n_frames: int, copies: int) -> int:
-    """Copy frames that are native on fewer nodes than `copies`; return the number of copies made (collective).
-
-    Frames that are native nowhere stay so. Each copy made can be read when this returns. The number of copies not made,
-    because the source frame is damaged or gone, is printed.
-    """
+    """Copy frames that are native on fewer than `copies` nodes; return how many, print how many failed (collective)."""
     check_copies(world, copies)
 
     def work() -> tuple[int, int]:
@@ -85,28 +81,18 @@ def replicate(world: World, dataset: Dataset, n_frames: int, copies: int) -> int
 
 def _replicate(leaders: Communicator, dataset: Dataset, n_frames: int, copies: int) -> tuple[int, int]:
     """Copy frames; return the numbers written and not received by this node."""
-    written = unread = position = 0
+    written = unread = 0
     run_collectively(leaders, dataset.refresh)
-    native = dataset.native
-    while (span := _next_span(leaders, native, position, n_frames)) is not None:
-        position = span.stop
-        own = run_collectively(leaders, partial(dataset.holds, np.arange(span.start, span.stop), native=True))
-        for batch in _rounds(leaders, dataset, plan(_gather_flags(leaders, own), span, copies)):
+    present = select_range(leaders.allreduce(dataset.native, op=operator.or_), 0, n_frames)
+    for start in range(0, len(present), FRAMES_AT_ONCE):
+        numbers = np.asarray(present[start : start + FRAMES_AT_ONCE].to_array(), dtype=np.int64)
+        own = run_collectively(leaders, partial(dataset.holds, numbers, native=True))
+        for batch in _rounds(leaders, dataset, plan(_gather_flags(leaders, own), numbers, copies)):
             frames = exchange(leaders, batch, dataset.read)
-            requested = sum(len(numbers) for (_, target), numbers in batch.items() if target == leaders.rank)
+            requested = sum(len(moved) for (_, target), moved in batch.items() if target == leaders.rank)
             unread += requested - len(frames)
             written += run_collectively(leaders, partial(write_natively, dataset, frames))
     return written, unread
-
-
-def _next_span(leaders: Communicator, native: BitMap64, position: int, n_frames: int) -> range | None:
-    """Return the next span from `position` on, which starts and ends at a native frame; None at the end."""
-    next_native = native.next_set_bit(position) if native and native.max() >= position else n_frames
-    start = leaders.allreduce(next_native, op=min)
-    if start >= n_frames:
-        return None
-    n_before = native.rank(min(n_frames, start + FRAMES_AT_ONCE) - 1)
-    return range(start, leaders.allreduce(native[n_before - 1] + 1 if n_before else 0, op=max))
 
 
 def _gather_flags(leaders: Communicator, flags: Flags) -> Flags:
@@ -115,15 +101,13 @@ def _gather_flags(leaders: Communicator, flags: Flags) -> Flags:
     return np.unpackbits(bits.reshape(leaders.size, -1), axis=1, count=len(flags)).astype(bool)
 
 
-def plan(native: Flags, span: range, copies: int) -> dict[tuple[int, int], Numbers]:
-    """Return the frames to move by (source node, target node), the same on every node.
+def plan(native: Flags, numbers: Numbers, copies: int) -> dict[tuple[int, int], Numbers]:
+    """Return the frames, of ascending `numbers`, to move by (source node, target node), the same on every node.
 
-    `native`, bool (nodes, frames), has the frames of `span` that each node holds; `copies` nodes shall hold each frame
-    that any holds. The copies of a node's frames are spread over the other nodes.
+    `native`, bool (nodes, frames): what each has. The copies of a node's frames are spread over the other nodes.
     """
     nodes = len(native)
     present = np.array(native)
-    numbers = np.arange(span.start, span.stop)
     first_holder = present.argmax(axis=0)
     source = np.where(present[numbers % nodes, np.arange(len(numbers))], numbers % nodes, first_holder)
     moves: dict[tuple[int, int], list[Numbers]] = {}

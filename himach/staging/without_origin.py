@@ -20,16 +20,15 @@ from himach.frame import RawFrame
 from himach.io.datasets.attachment import AUTHOR, COPIES, INDEX, STAMP, TIMES, read_stamp
 from himach.io.datasets.lookup import Candidate, find, find_offline, list_names, open_cache, refuse_mixed
 from himach.io.datasets.origin_stamp import OriginStamp, open_unchanged
-from himach.io.frame_source import ReadOptions
-from himach.io.store.cached_frames import CachedFrames
+from himach.io.frame_source import Numbers, ReadOptions
+from himach.io.store.cached_frames import CachedFrames, select_range
 from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError
 from himach.io.trajectories.origin import Origin, open_origin
 from himach.ranks.collective import on_first_rank, run_collectively
 from himach.ranks.communicator import Communicator, World
-from himach.selection import is_sparse
 from himach.staging.options import StageOptions
 from himach.staging.replication import attach_copies, check_copies, replicate, requested_copies, write_natively
-from himach.staging.shares import Numbers, fill, missing_part
+from himach.staging.shares import fill
 
 MOST_NAMED = 5  # frames
 READ_AT_ONCE = 64  # frames held in memory
@@ -54,14 +53,10 @@ def pull(world: World, store: Store, job: StageOptions) -> tuple[Dataset, int, i
     attachments = on_first_rank(comm, lambda: description(source, best), share=True)
     dataset = _open_dataset(world, store, best, attachments)
     n_frames = int(comm.bcast(_count_frames(source, best)))
-    available = source.native | source.alien
-    if is_sparse(n_frames, len(available)):
-        numbers = _missing_numbers(world, available, dataset)
-        n_missing = n_frames - len(available) if comm.rank == 0 else 0
-    else:
-        part = missing_part(world, job.placement, range(n_frames), dataset)
-        numbers = run_collectively(comm, lambda: part[source.holds(part)])
-        n_missing = len(part) - len(numbers)
+    available = on_first_rank(comm, lambda: select_range(source.native | source.alien, 0, n_frames), share=True)
+    native = BitMap64.union(*comm.allgather(dataset.native if world.leaders is not None else BitMap64()))
+    numbers = _own_part(world, job.placement, np.asarray((available - native).to_array(), dtype=np.int64))
+    n_missing = n_frames - len(select_range(available | native, 0, n_frames)) if comm.rank == 0 else 0
     reading = source.read(numbers)
 
     def write(report: Callable[[int], None]) -> int:
@@ -75,12 +70,11 @@ def pull(world: World, store: Store, job: StageOptions) -> tuple[Dataset, int, i
     return dataset, n_frames, written
 
 
-def _missing_numbers(world: World, available: BitMap64, dataset: Dataset) -> Numbers:
-    """Return this rank's part of the `available` frames that are native nowhere (collective)."""
-    native = world.comm.allgather(dataset.native if world.leaders is not None else BitMap64())
-    numbers = np.asarray((available - BitMap64.union(*native)).to_array(), dtype=np.int64)
-    node_numbers = numbers[numbers % len(world.nodes) == world.node_index]
-    return np.array_split(node_numbers, world.node.size)[world.node.rank]
+def _own_part(world: World, placement: str, numbers: Numbers) -> Numbers:
+    """Return this rank's part of some frames."""
+    nodes, node = len(world.nodes), world.node_index
+    of_node = numbers[numbers % nodes == node] if placement == "spread" else np.array_split(numbers, nodes)[node]
+    return np.array_split(of_node, world.node.size)[world.node.rank]
 
 
 def _report_left_out(comm: Communicator, n_frames: int, n_missing: int, misses: Mapping[str, int]) -> None:
@@ -131,10 +125,7 @@ def repair(world: World, store: Store, job: StageOptions) -> tuple[Dataset, int,
 
 
 def _mend(leaders: Communicator, dataset: Dataset, stamp: OriginStamp) -> tuple[int, Numbers]:
-    """Rewrite frames that are damaged on all nodes; drop damaged frames that are intact elsewhere, to be copied anew.
-
-    Return how many this node has rewritten, and those that the origin does not give.
-    """
+    """Rewrite frames damaged on all nodes, drop those intact elsewhere; return how many, and what the origin lacks."""
     own = run_collectively(leaders, partial(_unreadable, dataset))
     numbers = np.unique(np.concatenate(leaders.allgather(own)))
     cached = run_collectively(leaders, partial(dataset.holds, numbers, native=True))
@@ -189,10 +180,7 @@ def _reread(stamp: OriginStamp, numbers: Numbers) -> list[RawFrame]:
 
 
 def _newest(by_node: Sequence[tuple[str, Sequence[Candidate]]], job: StageOptions) -> Candidate:
-    """Return the newest dataset on the nodes; print the nodes that hold an earlier state of the origin.
-
-    The earlier frames are left alone and never mixed with the new ones.
-    """
+    """Return the newest dataset on the nodes; print which hold an earlier state, never mixed with it."""
     candidates = [candidate for _, group in by_node for candidate in group]
     refuse_mixed(candidates)
     chosen = find_offline(candidates, job.keywords)
