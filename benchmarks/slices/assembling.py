@@ -15,7 +15,7 @@ from himach.io.push.writer import Writer
 from himach.io.store.store import Store
 from himach.ranks.communicator import World
 from himach.staging.assembly.assemble import assemble
-from himach.staging.assembly.rounds import Inbox, send_all
+from himach.staging.assembly.rounds import send_all
 
 from ..harness.disk import forget
 from ..harness.figures import report
@@ -118,7 +118,6 @@ def _send(world: World, frames: int) -> None:
     size = world.comm.size
     each = 12 * N_ATOMS * frames // size // size
     piece = np.zeros(min(each, 8 << 20), np.uint8)
-    inbox = Inbox()
     for done in range(0, each, len(piece)):
         length = min(len(piece), each - done)
-        send_all(world.comm, [piece[:length]] * size, [length] * size, inbox)
+        send_all(world.comm, [piece[:length]] * size, [length] * size)

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
+from himach.io.frame_source import Numbers, ReadOptions
 from himach.io.store.bodhi import SLICES_SUFFIX, GatherHandle
-from himach.io.store.store import Dataset, Store, StoreBusyError, StoreNotFoundError, StoreSystemError
+from himach.io.store.store import ALL_OF_SLICES, Dataset, Store, StoreBusyError, StoreNotFoundError, StoreSystemError
 
-Numbers = npt.NDArray[np.int64]
 #: Name of the attachment with the first frame whose slices a later launch supersedes.
 SUPERSEDED = "superseded"
 
@@ -50,11 +50,6 @@ def parse_generation(generation: bytes) -> tuple[int, int, SliceKind] | None:
     if match is None or not 0 < int(match[2]) < 1 << 32:
         return None
     return int(match[1]), int(match[3]), SliceKind(generation[match.end() :], int(match[2]), match[4])
-
-
-def names_with_slices(store: Store, names: Sequence[str]) -> list[str]:
-    """Return the dataset names of which a store has slices."""
-    return [name for name in names if store.generations(name + SUFFIX)]
 
 
 _AT_ONCE = 1 << 16
@@ -217,7 +212,8 @@ class HeldSlices:
         for item in self._ranks:
             needed = item.select(numbers)
             if len(needed):
-                unread.update((number, item.rank) for number in item.dataset.gather_slices(gatherer, item.rank, needed))
+                reader = item.dataset.open_reader(needed, ReadOptions(fields=ALL_OF_SLICES, direct="on"))
+                unread.update(dict.fromkeys(gatherer.read(item.rank, reader), item.rank))
         return unread
 
     def drop(self, numbers: Numbers) -> None:

@@ -14,12 +14,11 @@ import numpy.typing as npt
 from himach.errors import UsageError
 from himach.io.server.admission import default_key_file
 from himach.io.server.client import socket_path
+from himach.io.server.survey import DEFAULT_PORT
 from himach.io.store import bodhi
 from himach.io.store.cached_frames import base_name
 from himach.io.store.quota import chosen_quota, store_place
 from himach.ranks.process_exit import promised_rank
-
-DEFAULT_PORT = 7411
 
 Vectors = npt.NDArray[np.float32]
 

@@ -43,7 +43,6 @@ __all__ = [
     "StoreVersionError",
 ]
 
-Numbers = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]
 
 ALL_OF_SLICES = bodhi.POSITIONS | bodhi.VELOCITIES | bodhi.FORCES | bodhi.IDS
@@ -79,11 +78,9 @@ class Store(bodhi.StoreHandle):
         """Open one generation of a dataset."""
         return Dataset(self, name, generation, create, segment_bytes=segment_bytes, packed=packed)
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> contextlib.AbstractContextManager[None]:
         """Hold the lock under which a dataset is given its name."""
-        with locked(self.path):
-            yield
+        return locked(self.path)
 
     def directories(self) -> list[str]:
         """Return the subdirectories of datasets, for `open_directory`; empty for a deleted store."""
@@ -225,13 +222,14 @@ class Dataset(bodhi.DatasetHandle, CachedFrames):
         `flush` makes it visible and acknowledges it. Other content under the number raises StoreConflictError. After a
         StoreFullError, frames since the last `flush` may be lost, and later calls may succeed.
         """
-        return self._writer(native).append(number, time, positions, box, velocities, forces)
+        return self.writer(native).append(number, time, positions, box, velocities, forces)
 
     def write_coded(self, number: int, time: float, box: Vectors | None, coded: Coded, *, native: bool = False) -> bool:
         """Append a frame of XTC-compressed positions only, as `write` does; all atoms are decoded."""
-        return self._writer(native).append_coded(number, time, coded, box)
+        return self.writer(native).append_coded(number, time, coded, box)
 
-    def _writer(self, native: bool) -> bodhi.WriterHandle:
+    def writer(self, native: bool) -> bodhi.WriterHandle:
+        """Return the writer of the frames of one kind."""
         kind = bodhi.NATIVE if native else bodhi.ALIEN
         if kind not in self._writers:
             # A reference back to this object would keep both alive until the next garbage collection.
@@ -254,20 +252,6 @@ class Dataset(bodhi.DatasetHandle, CachedFrames):
         for frame in Reading(reader):
             ids = None if frame is None else reader.slice_ids()
             yield None if frame is None or ids is None else (frame, ids)
-
-    def gather_slices(self, gatherer: bodhi.GatherHandle, rank: int, numbers: Numbers) -> list[int]:
-        """Read a rank's slices of a round's frames; return the frame numbers of misses."""
-        return gatherer.read(rank, self.open_reader(numbers, ReadOptions(fields=ALL_OF_SLICES, direct="on")))
-
-    def stream(self) -> None:
-        """Write natives to disk in a thread, past the page cache; call before the first is written."""
-        self._writer(native=True).stream()
-
-    def write_gathered(
-        self, gatherer: bodhi.GatherHandle, most: int, written: list[int], bad: dict[int, tuple[str, bool]]
-    ) -> bool:
-        """Append at most `most` frames of a round as natives; see `bodhi.GatherHandle.write`. Raises as `write`."""
-        return gatherer.write(self._writer(native=True), most, written, bad)
 
     def evict(self, segment: int) -> None:
         """Delete a whole segment; see `Store.evict`."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from himach.errors import TrajectoryError, UsageError
 from himach.io.datasets.lookup import find, list_names, open_cache
-from himach.io.push.held_slices import names_with_slices
+from himach.io.push.held_slices import SUFFIX
 from himach.io.store.store import Dataset, Store
 from himach.io.trajectories.origin import open_origin
 
@@ -97,7 +97,7 @@ class DatasetFeed(Idle):
                 "or say with --idle for how long to wait"
             )
             # Slices may have been pushed to this node, of which no frame is complete yet.
-            slices = isinstance(self._store, Store) and names_with_slices(self._store, [os.fspath(self._name)])
+            slices = isinstance(self._store, Store) and self._store.generations(f"{self._name}{SUFFIX}")
             return FramesSoFar(over=self.over(0), missing="" if self._idle is not None or slices else missing)
         dataset.refresh()
         numbers = dataset.native | dataset.alien

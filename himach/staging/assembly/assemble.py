@@ -1,11 +1,7 @@
-"""Assembling: slices become whole native frames, each on one node, in rounds of bounded memory.
+"""Assembling: slices become whole native frames, each on one node, in rounds of bounded memory, by a rank of each node.
 
-`assemble_for_run()` serves a run, which then reads the frames, `SliceAssembler` a run that follows a simulation,
-`assemble_here()` ``himach stage --assemble``.
-
-One rank of each node works. In a round it reads slices of its node and sends them to the nodes that assemble and write
-these frames. While one round is sent, the next is read and earlier ones are written. A slice is dropped once its frame
-is on disk, so the process can be killed at any moment, and two can run at once: frames written twice are identical.
+A slice is dropped once its frame is on disk, so the process can be killed at any moment, and two can run at once:
+frames written twice are identical.
 """
 
 from __future__ import annotations
@@ -20,7 +16,7 @@ import numpy as np
 
 from himach.errors import HimachError, UsageError
 from himach.io.datasets.request import DatasetRequest
-from himach.io.push.held_slices import HeldSlices, SliceKind, find_slices, names_with_slices
+from himach.io.push.held_slices import SUFFIX, HeldSlices, SliceKind, find_slices
 from himach.io.server.survey import ServedStore
 from himach.io.store.quota import open_chosen, set_chosen_quota
 from himach.io.store.store import Store, StoreError
@@ -38,12 +34,12 @@ POLL_SECONDS = 0.5
 POLL_FACTOR = 10
 
 
-def have_slices(world: World, store: Store | None, names: Sequence[str]) -> list[str]:
-    """Return the names for which any node has slices, the same on every rank (collective)."""
-    own_names = run_collectively(
-        world.comm, lambda: names_with_slices(store, names) if world.leaders is not None and store is not None else []
+def has_slices(world: World, store: Store | None, name: str) -> bool:
+    """Return whether any node has slices of a dataset (collective)."""
+    own = run_collectively(
+        world.comm, lambda: world.leaders is not None and store is not None and bool(store.generations(name + SUFFIX))
     )
-    return sorted({name for rank_names in world.comm.allgather(own_names) for name in rank_names})
+    return bool(world.comm.allreduce(own))
 
 
 def assemble(world: World, store: Store | None, name: str) -> Assembled:
@@ -97,8 +93,7 @@ class Launch:
 def record_superseded(leaders: Communicator, by_kind: Mapping[SliceKind, HeldSlices]) -> None:
     """Record on all nodes which slices later launches supersede (collective over the first ranks).
 
-    A launch is later than another if at least one node knows both and it has the higher number on every such node.
-    Otherwise the order is unknown, and neither is left aside.
+    Where nodes that know two launches differ on their order, or none knows both, neither is left aside.
     """
 
     def inspect() -> dict[SliceKind, Launch]:
@@ -130,10 +125,7 @@ def _is_later(nodes: Sequence[Mapping[SliceKind, Launch]], kind: SliceKind, othe
 
 
 def assemble_for_run(world: World, store: Store | ServedStore | None, request: DatasetRequest) -> Sequence[str]:
-    """Assemble the slices of a dataset that a run is to read; return messages to print (collective).
-
-    If a store is full, the run continues with the frames that exist.
-    """
+    """Assemble the slices of a run's dataset; return messages, also of a full store, which ends no run (collective)."""
     if len(request.trajectories) != 1 or request.cache == "off":
         return []
     if os.path.isabs(request.trajectories[0]) or is_url(request.trajectories[0]):
@@ -146,7 +138,7 @@ def assemble_for_run(world: World, store: Store | ServedStore | None, request: D
 def assemble_pushed(world: World, store: Store | ServedStore | None, name: str) -> Sequence[str]:
     """Assemble the slices pushed under a name, like `assemble_for_run` (collective)."""
     own_store = store if isinstance(store, Store) else None
-    if not have_slices(world, own_store, [name]):
+    if not has_slices(world, own_store, name):
         return []
     try:
         result = assemble(world, own_store, name)
@@ -188,7 +180,7 @@ def assemble_here(world: World, job: StageOptions) -> str:
         )
     store = open_store(world.comm, job)
     name = os.fspath(job.trajectories[0])
-    if not have_slices(world, store, [name]):
+    if not has_slices(world, store, name):
         raise UsageError(f"no node has slices of a dataset {name}")
     result = assemble(world, store, name)
 

@@ -1,8 +1,4 @@
-"""Complete frames, by the number of atoms that all nodes have of each, and the result: `Finder`, `Assembled`.
-
-An Allreduce of atom counts gives the frames that may be complete (`totals`). Whether their slices cover each atom once
-is checked when they are assembled.
-"""
+"""Complete frames, by the number of atoms that all nodes have of each, and the result: `Finder`, `Assembled`."""
 
 from __future__ import annotations
 
@@ -15,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from himach.io.frame_source import Numbers
 from himach.io.push.held_slices import HeldSlices, SliceKind
 from himach.ranks.collective import run_collectively
 from himach.ranks.communicator import Communicator
@@ -42,11 +39,6 @@ class Assembled:
             if len(self.absent) < MAX_REASONS:
                 self.absent.setdefault(number, reason)
 
-    def note_aside(self, first: int | None) -> None:
-        """Record the first frame whose slices are left aside; None: none are."""
-        if first is not None:
-            self.aside = first if self.aside is None else min(self.aside, first)
-
     def __str__(self) -> str:
         places = ", ".join(f"{count} on {node}" for node, count in self.nodes.items())
         text = f"{self.frames} frames assembled{f' ({places})' if places else ''}"
@@ -60,8 +52,6 @@ class Assembled:
         )
         return text + (f"; not whole:{reasons}" if reasons else "")
 
-
-Numbers = npt.NDArray[np.int64]
 
 #: Frames in one reduction of atom counts.
 CHUNK_FRAMES = 1 << 20
@@ -126,10 +116,7 @@ def assign(shares: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 class Finder:
-    """Finds frames of one kind whose slices are complete (collective over the first ranks of the nodes).
-
-    `writers`: those of them that have a store, int64 (n,).
-    """
+    """Finds frames with complete slices (collective over the nodes' first ranks); `writers` of these have stores."""
 
     def __init__(
         self,
@@ -189,7 +176,9 @@ class Finder:
         numbers = np.unique(np.concatenate(self._leaders.allgather(self._slices.aside)))
         native = self._native(numbers)
         run_collectively(self._leaders, partial(self._slices.drop, numbers[native]))
-        self._result.note_aside(int(numbers[~native][0]) if not native.all() else None)
+        if not native.all():
+            first = int(numbers[~native][0])
+            self._result.aside = first if self._result.aside is None else min(self._result.aside, first)
 
     def forget_native(self) -> None:
         """Remove the reasons of frames that another process has assembled meanwhile (collective)."""

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,37 +22,19 @@ from himach.staging.assembly.target import AssemblyTarget, FrameWriter
 
 Bytes = npt.NDArray[np.uint8]
 
-#: Maximum bytes of a message.
-MESSAGE_BYTES = 1 << 24
 #: Seconds between two polls of pending requests.
 MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 5e-5, 1e-3
 _BYTE = "B"
 _TAG = 7030
 
 
-class Inbox:
-    """Reusable receive buffers, one per source rank."""
-
-    def __init__(self) -> None:
-        self._buffers: dict[int, Bytes] = {}
-
-    def room(self, source: int, size: int) -> Bytes:
-        """Return a buffer of `size` bytes for `source`, valid until its next call."""
-        buffer = self._buffers.get(source)
-        if buffer is None or len(buffer) < size:
-            buffer = self._buffers[source] = np.empty(size + size // 8, np.uint8)
-        return buffer[:size]
-
-
-def send_all(comm: Communicator, outgoing: Sequence[Bytes], sizes: Sequence[int], inbox: Inbox) -> list[Bytes]:
+def send_all(comm: Communicator, outgoing: Sequence[Bytes], sizes: Sequence[int]) -> list[Bytes]:
     """Send ``outgoing[r]`` to every other rank r; return what each has sent here (collective)."""
-    incoming = [inbox.room(source, 0 if source == comm.rank else size) for source, size in enumerate(sizes)]
-    requests: list[Any] = []
-    for source, data in enumerate(incoming):
-        requests += [comm.Irecv([piece, _BYTE], source, _TAG) for piece in _pieces(data)]
+    incoming = [np.empty(0 if source == comm.rank else size, np.uint8) for source, size in enumerate(sizes)]
+    requests = [comm.Irecv([data, _BYTE], source, _TAG) for source, data in enumerate(incoming) if len(data)]
     for target, data in enumerate(outgoing):
-        if target != comm.rank:
-            requests += [comm.Isend([piece, _BYTE], target, _TAG) for piece in _pieces(data)]
+        if target != comm.rank and len(data):
+            requests.append(comm.Isend([data, _BYTE], target, _TAG))
     _await(requests)
     return incoming
 
@@ -69,12 +51,6 @@ def _await(requests: list[Any]) -> None:
             pause = MIN_PAUSE_SECONDS
         requests = pending
 
-
-def _pieces(data: Bytes) -> list[Bytes]:
-    return [data[start : start + MESSAGE_BYTES] for start in range(0, len(data), MESSAGE_BYTES)]
-
-
-Numbers = npt.NDArray[np.int64]
 
 #: Bytes of frames that a rank assembles in a round, and the maximum number of rounds in memory, as slices or frames.
 ROUND_BYTES = 8 << 20
@@ -93,7 +69,6 @@ class Round:
     """Buffers and state of a round."""
 
     gather: GatherHandle
-    inbox: Inbox = field(default_factory=Inbox)
     read: Future[dict[int, int]] | None = None
 
 
@@ -151,12 +126,13 @@ class Rounds:
             while len(self._written) > MAX_ROUNDS - 3:  # one each is being read, sent and written
                 self._await_written()
             reason = f"on node {self._node} cannot be read"
-            return {number: f"the slice of rank {rank} {reason}" for number, rank in unread.items()}, sizes(outgoing)
+            sizes = {rank: len(data) for rank, data in enumerate(outgoing) if len(data)}
+            return {number: f"the slice of rank {rank} {reason}" for number, rank in unread.items()}, sizes
 
         full, incoming_sizes = self._drop_durable(prepare)
         if full:
             self._make_room()
-        incoming = send_all(self._comm, outgoing, incoming_sizes, current.inbox)
+        incoming = send_all(self._comm, outgoing, incoming_sizes)
         self._written.append((current, self._writer.submit(self._writing.write, current.gather, incoming)))
 
     def _await_written(self) -> None:
@@ -235,8 +211,3 @@ class Rounds:
             self._make_room()
         run_collectively(self._comm, self._await_dropped)
         run_collectively(self._comm, raise_lost)
-
-
-def sizes(outgoing: Sequence[Bytes]) -> dict[int, int]:
-    """Return the number of bytes for each rank that gets any."""
-    return {rank: len(data) for rank, data in enumerate(outgoing) if len(data)}

@@ -10,14 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.io.datasets.attachment import AUTHOR, has_stamp
+from himach.io.frame_source import Numbers
 from himach.io.push.held_slices import SUFFIX, HeldSlices, SliceKind, find_slices
 from himach.io.store.bodhi import GatherHandle
 from himach.io.store.quota import survey
 from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError, StoreFullError, StoreNotFoundError
 from himach.ranks.collective import run_collectively
 from himach.ranks.communicator import Communicator
-
-Numbers = npt.NDArray[np.int64]
 
 
 class AssemblyTarget:
@@ -52,7 +51,7 @@ class AssemblyTarget:
         """Open the dataset for streaming: written frames go to disk while more are assembled."""
         dataset = self.open()
         if not self._streams:
-            dataset.stream()
+            dataset.writer(native=True).stream()
             self._streams = True
         return dataset
 
@@ -148,13 +147,7 @@ class FrameWriter:
         self._bad: dict[int, str] = {}
 
     def write(self, gather: GatherHandle, incoming: Sequence[Bytes]) -> bool:
-        """Assemble this rank's frames of a round from the incoming slices and write them.
-
-        Returns
-        -------
-        bool
-            False if the store is full; call `resume` then.
-        """
+        """Assemble this rank's frames of a round and write them; return False if the store is full: `resume` then."""
         for data in incoming:
             if len(data):
                 gather.take(data)
@@ -170,7 +163,8 @@ class FrameWriter:
         while pending and self.full is None:
             before = len(self._unsynced)
             try:
-                pending = dataset.write_gathered(gather, self._at_once - len(self._unsynced), self._unsynced, failures)
+                most = self._at_once - len(self._unsynced)
+                pending = gather.write(dataset.writer(native=True), most, self._unsynced, failures)
             except StoreFullError as error:
                 self.full = error
             self.count += len(self._unsynced) - before

@@ -190,7 +190,7 @@ SMALL, LARGE = 100, 150_000  # the latter's positions are larger than a buffer o
 )
 def test_what_is_streamed_is_read_back(tmp_path, sizes):
     dataset = Store(tmp_path).dataset("run7", b"1")
-    dataset.stream()
+    dataset.writer(native=True).stream()
     atoms = [sizes[number % len(sizes)] for number in range(23)]
     for number, n in enumerate(atoms):
         dataset.write(number, float(number), None, positions_of(number, n), native=True)
@@ -208,7 +208,7 @@ def test_what_is_streamed_is_read_back(tmp_path, sizes):
 
 def test_a_frame_that_waits_is_compared(tmp_path):
     dataset = Store(tmp_path).dataset("run7", b"1")
-    dataset.stream()
+    dataset.writer(native=True).stream()
     dataset.write(0, 0.0, None, positions_of(0, LARGE), native=True)
     assert not dataset.write(0, 0.0, None, positions_of(0, LARGE), native=True)
     with pytest.raises(StoreConflictError):
