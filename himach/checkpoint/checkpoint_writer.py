@@ -90,10 +90,9 @@ class CheckpointWriter:
     def restore(self, index: int, mapper: Mapper) -> Collection[int]:
         """Pass kept pairs to a mapper; return the steps that it has and another analysis lacks."""
         self._mappers.append(mapper)
-        loaded = self._run.plan.loaded[index]
-        for part in loaded.parts:
+        for part in self._run.plan.loaded[index]:
             part.give(mapper, self._frames)
-        return loaded.skip
+        return self._run.plan.skips[index]
 
     def due(self, nbytes: int) -> bool:
         """Return whether to store now what was mapped since the last commit."""

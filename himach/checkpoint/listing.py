@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -185,15 +185,13 @@ def _entry(label: str, generation: FingerprintVersion, last: FingerprintVersion,
         parts=parts,
         nbytes=nbytes,
         used=_last_use(generation)[1],
-        parameters={} if fingerprint is None else _texts(fingerprint.parts.get("parameters", {})),
+        parameters={}
+        if fingerprint is None
+        else {name: text or "..." for name, (_, text) in fingerprint.parts.get("parameters", {}).items()},
         trajectory=() if fingerprint is None else fingerprint.dataset.paths,
         differs=differs,
         bad=bad,
     )
-
-
-def _texts(values: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-    return {name: text or "..." for name, (_, text) in values.items()}
 
 
 def _last_use(generation: FingerprintVersion) -> tuple[bool, float]:

@@ -116,9 +116,6 @@ def differences(then: MapFingerprint, now: MapFingerprint) -> list[str]:
     return list(dict.fromkeys(sentences or _changes("state", then, now)))  # state follows from the rest
 
 
-# -- parts of a fingerprint -------------------------------------------------------------------------------------------
-
-
 class _Values:
     """Digests that a later run can reproduce."""
 
@@ -203,9 +200,6 @@ def _selection(
     for name in sorted(used):
         label, value = values[name]
         yield label, _digest_text(value)
-
-
-# -- messages ---------------------------------------------------------------------------------------------------------
 
 
 #: The message for a difference of each kind, by its name, and its text then and now.

@@ -1,7 +1,4 @@
-"""Reuse of pairs of earlier runs: which parts each rank loads, and which frames remain to be mapped.
-
-`open_pairs()` finds the kept pairs and the destination of new ones.
-"""
+"""Reuse of pairs of earlier runs: which parts each rank loads, and which frames remain to be mapped."""
 
 from __future__ import annotations
 
@@ -9,11 +6,12 @@ import contextlib
 import shutil
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 from pyroaring import BitMap64
 
 from himach.checkpoint.directory import FingerprintVersion, PairsDirectory, Place, is_private
@@ -25,10 +23,8 @@ from himach.engine.stamps import FrameTable
 from himach.errors import HimachError
 from himach.ranks.collective import on_first_rank
 from himach.ranks.communicator import Communicator
-from himach.selection import Selected, find_steps
+from himach.selection import Numbers, Selected, find_steps
 from himach.zazen.node_frames import Remaining
-
-Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -53,19 +49,12 @@ def _with_steps(table: FrameTable, frames: Selected) -> FrameTable:
     return replace(table, steps=find_steps(frames, table.steps))
 
 
-@dataclass
-class Loaded:
-    """What a rank reuses for one analysis."""
-
-    parts: list[Chosen] = field(default_factory=list)
-    skip: Collection[int] = frozenset()
-
-
 @dataclass(frozen=True)
 class ReusePlan:
     """What a run reuses."""
 
-    loaded: list[Loaded]  # per analysis
+    loaded: list[list[Chosen]]  # per analysis: the parts of this rank
+    skips: list[Collection[int]]  # per analysis: steps that it has and another one lacks
     remaining: Remaining | None  # frames that at least one analysis has to map; None for all
     reused: int  # number of frames that need no mapping
     lost: list[int]
@@ -84,23 +73,21 @@ class _RankParts:
 
 def find_parts(
     comm: Communicator,
-    generations: Sequence[FingerprintVersion | None],
+    generations: Sequence[FingerprintVersion],
     pickles: Sequence[bool],
     homes: Sequence[str],
     frames: Selected,
 ) -> ReusePlan:
-    """Verify the parts of generations and divide them among the ranks (collective).
-
-    Delete damaged ones.
-    """
-    listed = comm.bcast([_by_size(generation) for generation in generations] if comm.rank == 0 else None)
+    """Verify the parts of generations and divide them among the ranks; delete damaged ones (collective)."""
+    # The largest first, so that ranks get about equal amounts.
+    sort = partial(sorted, key=lambda path: (-path.lstat().st_size, path))
+    listed = comm.bcast([sort(generation.parts()) for generation in generations] if comm.rank == 0 else None)
     own_parts: list[dict[str, Part]] = []
     verified: list[list[_RankParts]] = []
     bad: list[str] = []
     for generation, names, pickled, home in zip(generations, listed, pickles, homes, strict=True):
         opened: dict[str, Part] = {}
         for path in names[comm.rank :: comm.size]:
-            assert generation is not None
             try:
                 trusted = pickled and is_private(path)
                 opened[path.name] = open_part(path, trusted=trusted, identity=generation.key, home=home)
@@ -112,13 +99,10 @@ def find_parts(
         own_parts.append(opened)
         verified.append([_RankParts(comm.rank, name, part.covered, part.combined) for name, part in opened.items()])
     gathered = comm.gather((verified, bad))
-    choice = comm.bcast(_choose(gathered, frames) if comm.rank == 0 else None)
-    chosen_parts, remaining, reused, lost, skips, all_bad = choice
-    loaded = [
-        Loaded([Chosen(opened[name], numbers) for name, numbers in chosen.get(comm.rank, {}).items()], skip)
-        for opened, chosen, skip in zip(own_parts, chosen_parts, skips, strict=True)
-    ]
-    return ReusePlan(loaded, remaining, reused, lost, all_bad)
+    chosen_parts, plan = comm.bcast(_choose(gathered, frames) if comm.rank == 0 else None)
+    for opened, chosen in zip(own_parts, chosen_parts, strict=True):
+        plan.loaded.append([Chosen(opened[name], numbers) for name, numbers in chosen.get(comm.rank, {}).items()])
+    return cast(ReusePlan, plan)
 
 
 #: For each rank its parts by name, each with the requested frames; None for all.
@@ -127,7 +111,7 @@ _ChosenParts = dict[int, dict[str, BitMap64 | None]]
 
 def _choose(
     gathered: Sequence[tuple[list[list[_RankParts]], list[str]]], frames: Selected
-) -> tuple[list[_ChosenParts], Remaining | None, int, list[int], list[Collection[int]], list[str]]:
+) -> tuple[list[_ChosenParts], ReusePlan]:
     selected = BitMap64(frames if isinstance(frames, range) else frames.numbers.astype(np.uint64))
     bad = [text for _, texts in gathered for text in texts]
     chosen_parts: list[_ChosenParts] = []
@@ -141,18 +125,15 @@ def _choose(
         lost.append(len((BitMap64.union(*(part.covered for part in parts)) & selected) - covered) if parts else 0)
     shared = BitMap64.intersection(*taken_frames)
     if not any(taken_frames):
-        return chosen_parts, None, 0, lost, [frozenset() for _ in taken_frames], bad
+        return chosen_parts, ReusePlan([], [frozenset() for _ in taken_frames], None, 0, lost, bad)
     mask = np.ones(len(frames), dtype=np.bool_)
     mask[_steps(shared, frames)] = False
     skips: list[Collection[int]] = [frozenset(_steps(own - shared, frames).tolist()) for own in taken_frames]
-    return chosen_parts, Remaining.from_mask(frames, mask), len(shared), lost, skips, bad
+    return chosen_parts, ReusePlan([], skips, Remaining.from_mask(frames, mask), len(shared), lost, bad)
 
 
 def choose_parts(verified: Sequence[_RankParts], selected: BitMap64) -> tuple[_ChosenParts, BitMap64]:
-    """Choose parts so that no frame occurs twice; return them and the frames that they cover.
-
-    A combined part is usable only if all its frames are selected and none is in another chosen part.
-    """
+    """Choose parts without a frame twice, combined ones as a whole; return them and the frames that they cover."""
     chosen: _ChosenParts = {}
     taken_frames = BitMap64()
     for part in sorted(verified, key=lambda part: (-len(part.covered), part.name)):
@@ -166,20 +147,6 @@ def choose_parts(verified: Sequence[_RankParts], selected: BitMap64) -> tuple[_C
 
 def _steps(numbers: BitMap64, frames: Selected) -> Numbers:
     return find_steps(frames, np.asarray(numbers.to_array()).astype(np.int64))
-
-
-def _by_size(generation: FingerprintVersion | None) -> list[Path]:
-    """Return the parts, largest first, so that ranks get about equal amounts."""
-    parts = [] if generation is None else generation.parts()
-    return sorted(parts, key=lambda path: (-_size(path), path))
-
-
-def _size(path: Path) -> int:
-    """Return the size of a file in bytes; 0 if it is missing, which opening it will report."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 _WHOLE = "pairs of {:,} frames were combined with those of frames that are not selected"

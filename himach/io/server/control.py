@@ -44,9 +44,6 @@ SPARE_DESCRIPTORS = 256  # besides those of connections
 OPTIONS = {"key_file": "--key", "allow_users": "--allow-user"}  # of the command, if names differ
 
 
-# --- Serving ----------------------------------------------------------------------------------------------------------
-
-
 class _Lock:
     """The lock file of a store's server, with facts about it; locked while that server lives."""
 
@@ -306,9 +303,6 @@ def log_path(place: Path) -> Path:
     state = os.environ.get("XDG_STATE_HOME")
     name = f"server-{node_name()}-{hashlib.sha256(os.fsencode(place)).hexdigest()[:8]}.log"
     return (Path(state) if state else Path.home() / ".local" / "state") / "himach" / name
-
-
-# --- Control ----------------------------------------------------------------------------------------------------------
 
 
 def start(store: str | os.PathLike[str] | None = None, **options: Any) -> dict[str, Any]:
