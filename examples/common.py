@@ -15,8 +15,9 @@ from himach.atoms import Atoms
 if TYPE_CHECKING:
     from MDAnalysis import AtomGroup, Universe
 
-#: Oxygens of water, by the names of common force fields and programs.
-WATER = "resname HOH SOL WAT H2O TIP3 TIP3P TIP4 TIP4P SPC SPCE and name O OW OH2"
+#: Water, and its oxygens, by the names of common force fields and programs.
+WATER_RESIDUES = "resname HOH SOL WAT H2O TIP3 TIP3P TIP4 TIP4P SPC SPCE"
+WATER = f"{WATER_RESIDUES} and name O OW OH2"
 
 
 def select(universe: Universe, analysis: himach.Analysis, parameter: str) -> AtomGroup:

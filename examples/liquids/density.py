@@ -13,7 +13,7 @@ from himach import uncertainty
 from himach.examples.charges import whole_weights
 from himach.examples.common import WATER, box_vectors, check_positive, select
 from himach.examples.drawing import draw_band, draw_legend
-from himach.examples.liquids.grids import Grid, draw_mean_along, find_center, fractional, open_dx
+from himach.examples.liquids.grids import Grid, Layers, draw_mean_along, open_dx
 
 #: Keys of counts: in layers, in voxels, and outside of the grid.
 LAYERS, VOXELS, OUTSIDE = 0, 1, 2
@@ -81,14 +81,13 @@ class Density(himach.Analysis):
         check_positive(self, "bins", *(["grid"] if self.grid is not None else []))
         atoms = select(universe, self, "selection")
         self.indices = atoms.indices
-        self.middle = None if self.center is None else select(universe, self, "center").indices
-        self.along = "xyz".index(self.axis)
+        self.layers = Layers(universe, self)
         self.weight_unit, self.integer_weights = whole_weights(atoms, self)
-        if (self.middle is not None or self.grid is None) and universe.dimensions is None:
+        if (self.center is not None or self.grid is None) and universe.dimensions is None:
             raise himach.UsageError("density: the trajectory has no box, which layers and center need; set grid alone")
         if self.grid is not None:
             positions = universe.atoms.positions
-            box = None if self.middle is None else universe.dimensions
+            box = None if self.center is None else universe.dimensions
             self.voxels = Grid(self.grid_positions(positions, box), self.grid, PADDING)
             if self.voxels.n_voxels > MOST_VOXELS:
                 raise himach.UsageError(
@@ -97,11 +96,11 @@ class Density(himach.Analysis):
                 )
 
     def atoms(self, universe):
-        return universe.atoms[self.indices], universe.atoms[[] if self.middle is None else self.middle]
+        return universe.atoms[self.indices], universe.atoms[self.layers.atoms]
 
     def map(self, frame):
-        box = None if self.middle is None and self.grid is not None else frame.box
-        if box is None and (self.middle is not None or self.grid is None):
+        box = None if self.center is None and self.grid is not None else frame.box
+        if box is None and (self.center is not None or self.grid is None):
             raise himach.UsageError("the frame has no box, which layers and center need; select frames with a box")
         if self.grid is not None:
             voxels = self.voxels.voxels(self.grid_positions(frame.positions, box))
@@ -110,9 +109,8 @@ class Density(himach.Analysis):
             yield himach.Pairs([OUTSIDE], [np.count_nonzero(voxels == self.voxels.n_voxels)])
             return
         vectors = box_vectors(box[np.newaxis])[0]
-        fractions = self.fractions(frame.positions, vectors, self.along) + (0 if self.middle is None else 0.5)
-        layers = ((fractions - np.floor(fractions)) * self.bins).astype(np.int64) % self.bins
-        volume, height = np.prod(np.diagonal(vectors)), 1 / np.linalg.norm(np.linalg.inv(vectors)[:, self.along])
+        layers = self.layers.layers(frame.positions[self.indices], frame.positions, vectors)
+        volume, height = np.prod(np.diagonal(vectors)), self.layers.height(vectors)
         sizes = [int(volume), int(volume % 1 * FINE), int(height), int(height % 1 * FINE)]
         sums = np.append(self.count(layers, self.bins), sizes)
         yield himach.Pairs([LAYERS], uncertainty.block_row(frame.number, sums)[np.newaxis])
@@ -121,24 +119,13 @@ class Density(himach.Analysis):
         """Return the sum of weights in each of n places, int64 (n,)."""
         return np.bincount(places, self.integer_weights, n).astype(np.int64)
 
-    def fractions(self, positions, vectors, along):
-        """Return the places of the selected atoms along a box vector, relative to the centre if there is one."""
-        fractions = fractional(positions[self.indices], vectors, along)
-        if self.middle is None:
-            return fractions
-        middle = find_center(fractional(positions[self.middle], vectors, along))
-        if np.isnan(middle):
-            raise himach.UsageError(
-                f"the atoms of center, {self.center!r}, are all around the box: they have no centre"
-            )
-        return fractions - middle
-
     def grid_positions(self, positions, box):
         """Return the positions of the selected atoms on a grid, (n, 3) in Å."""
-        if self.middle is None:
-            return positions[self.indices]
+        atoms = positions[self.indices]
+        if self.center is None:
+            return atoms
         vectors = box_vectors(np.asarray(box)[np.newaxis])[0]
-        shares = [self.fractions(positions, vectors, along) for along in range(3)]
+        shares = [self.layers.fractions(atoms, positions, vectors, along) for along in range(3)]
         parts = [(part - np.rint(part))[:, np.newaxis] * vector for part, vector in zip(shares, vectors, strict=True)]
         return sum(parts).astype(np.float32)
 
@@ -169,9 +156,8 @@ class Density(himach.Analysis):
             high = np.where(rare, np.maximum(band.high, count_limits.high / volumes.sum()), band.high)
             return replace(band, value=density, low=low, high=high)
 
-        position = ((np.arange(self.bins) + 0.5) / self.bins - (0 if self.middle is None else 0.5)) * height
         column = himach.Column(density, UNITS[self.weights], estimate=limits)
-        return {"profile": himach.Table({"position": himach.Column(position, "Å", role="x"), "density": column})}
+        return {"profile": himach.Table({"position": self.layers.column(height), "density": column})}
 
     def in_space(self, results, factor):
         share = results[OUTSIDE] / (len(self.indices) * len(self.frames))

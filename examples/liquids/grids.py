@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 import himach
+from himach.examples.common import select
 
-__all__ = ["Grid", "draw_mean_along", "find_center", "fractional", "open_dx"]
+if TYPE_CHECKING:
+    from MDAnalysis import Universe
+
+__all__ = ["Grid", "Layers", "draw_mean_along", "find_center", "fractional", "open_dx"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -109,6 +113,65 @@ def find_center(fractions: Floats) -> float:
     direction = math.atan2(y, x) / (2 * math.pi)
     offsets = fractions - direction
     return direction + float((offsets - np.rint(offsets)).mean())
+
+
+class Layers:
+    """Places of atoms along box vectors, and layers across one, by the parameters `axis`, `bins` and `center`.
+
+    Attributes
+    ----------
+    along
+        Index of the box vector of `axis`.
+    center
+        int64 (m,): indices of the atoms whose centre is the zero of places; None: places are those in the box.
+    """
+
+    def __init__(self, universe: Universe, analysis: Any) -> None:
+        self.along = "xyz".index(analysis.axis)
+        self.bins: int = analysis.bins
+        self.selection: str | None = analysis.center
+        self.center: Ints | None = None
+        if self.selection is not None:
+            self.center = select(universe, analysis, "center").indices
+
+    @property
+    def atoms(self) -> Ints:
+        """Indices of the atoms that places need beside those to be placed."""
+        return np.empty(0, np.int64) if self.center is None else self.center
+
+    def fractions(
+        self, points: npt.NDArray[np.floating], positions: npt.NDArray[np.float32], vectors: Floats, along: int
+    ) -> Floats:
+        """Return the places of points along a box vector, in its lengths, in a frame with these positions.
+
+        Raises
+        ------
+        himach.UsageError
+            If the atoms of the centre are all around the box.
+        """
+        fractions = fractional(points, vectors, along)
+        if self.center is None:
+            return fractions
+        middle = find_center(fractional(positions[self.center], vectors, along))
+        if math.isnan(middle):
+            raise himach.UsageError(
+                f"the atoms of center, {self.selection!r}, are all around the box: they have no centre"
+            )
+        return fractions - middle
+
+    def layers(self, points: npt.NDArray[np.floating], positions: npt.NDArray[np.float32], vectors: Floats) -> Ints:
+        """Return the layer of each point, int64 (n,), in a frame with these positions; the centre is in the middle."""
+        fractions = self.fractions(points, positions, vectors, self.along) + (0 if self.center is None else 0.5)
+        return np.asarray(((fractions - np.floor(fractions)) * self.bins).astype(np.int64) % self.bins)
+
+    def height(self, vectors: Floats) -> float:
+        """Return the distance in Å of the faces of the box between which layers lie."""
+        return float(1 / np.linalg.norm(np.linalg.inv(vectors)[:, self.along]))
+
+    def column(self, height: float) -> himach.Column:
+        """Return the middles of layers as a column, Å, in a box of a mean height."""
+        position = ((np.arange(self.bins) + 0.5) / self.bins - (0 if self.center is None else 0.5)) * height
+        return himach.Column(position, "Å", role="x")
 
 
 def open_dx(values: npt.NDArray[np.floating], edges: list[Floats], spacing: float) -> himach.TextFile:

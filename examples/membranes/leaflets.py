@@ -1,4 +1,4 @@
-"""Membranes across z: which atoms are lipids, where their middle is, and in which leaflet each lipid is."""
+"""Membranes: which atoms are lipids, where their middle is, and in which leaflet each lipid is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,17 @@ from himach.examples.membranes.tails import letters
 if TYPE_CHECKING:
     from MDAnalysis import AtomGroup, Universe
 
-__all__ = ["BETWEEN", "HEADGROUPS", "LIPIDS", "LOWER", "UPPER", "Leaflets", "Placement", "find_connected_parts"]
+__all__ = [
+    "BETWEEN",
+    "HEADGROUPS",
+    "LIPIDS",
+    "LOWER",
+    "UPPER",
+    "Leaflets",
+    "Placement",
+    "find_connected_parts",
+    "turn_to_z",
+]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -58,8 +68,8 @@ class Placement(NamedTuple):
 class Leaflets:
     """Finds the leaflets of a membrane, by the parameters of an analysis.
 
-    These are `headgroups`, a selection of at least one atom of each lipid, and `leaflets`, ``z`` or ``graph``; if it
-    has them, `bins`, `cutoff` and `midplane`.
+    These are `headgroups`, a selection of at least one atom of each lipid, `leaflets`, ``z`` or ``graph``, and
+    `normal`, ``x``, ``y`` or ``z``, which is called z in all results; if it has them, `bins`, `cutoff` and `midplane`.
 
     Attributes
     ----------
@@ -78,6 +88,7 @@ class Leaflets:
         self.kinds: list[str] = [str(name) for name in getattr(lipids, "resnames", ["lipid"] * len(lipids))]
         self.graph = analysis.leaflets == "graph"
         self.bins: int = getattr(analysis, "bins", 1)
+        self.normal: str = analysis.normal
         self.cutoff: float = getattr(analysis, "cutoff", 15.0)
         self.midplane: float = getattr(analysis, "midplane", 0.0)
         lipid_atoms = lipids.atoms
@@ -105,6 +116,7 @@ class Leaflets:
         """
         if box is None:
             raise himach.UsageError("the frame has no box, and leaflets are found in a periodic one; select others")
+        positions, box = turn_to_z(self.normal, positions, box)
         vectors = triclinic_vectors(box).astype(np.float64)
         atoms = center_positions(positions, vectors)
         heads = atoms[self.heads]
@@ -146,6 +158,27 @@ class Leaflets:
         between = sides[1] - sides[0]
         defined = between[np.isfinite(between)]
         return float(defined.mean()) if len(defined) else float("nan")
+
+
+def turn_to_z(
+    normal: str, positions: npt.NDArray[np.float32], box: npt.ArrayLike | None
+) -> tuple[npt.NDArray[np.float32], npt.ArrayLike | None]:
+    """Return positions (n, 3) and box (6,) with the axes renamed so that the normal of the membrane is z.
+
+    Raises
+    ------
+    himach.UsageError
+        If the normal is x or y, and the box is not rectangular.
+    """
+    if normal == "z":
+        return positions, box
+    axes = [1, 2, 0] if normal == "x" else [2, 0, 1]
+    if box is not None:
+        sizes = np.asarray(box)
+        if not (sizes[3:] == 90).all():
+            raise himach.UsageError(f"normal={normal} needs a rectangular box; turn the trajectory so that it is z")
+        box = np.concatenate([sizes[axes], sizes[3:]])
+    return np.ascontiguousarray(positions[:, axes]), box
 
 
 def _look_up(keys: Ints, numbers: Ints, requested: npt.NDArray[Any]) -> Ints:

@@ -9,7 +9,7 @@ import numpy as np
 import himach
 from himach import kernels, uncertainty
 from himach.examples.drawing import draw_legend
-from himach.examples.membranes.leaflets import HEADGROUPS, LIPIDS, UPPER, Leaflets
+from himach.examples.membranes.leaflets import HEADGROUPS, LIPIDS, UPPER, Leaflets, turn_to_z
 from himach.examples.membranes.tails import carbons_and_hydrogens, number_carbons
 
 #: Unit of kernels.order_parameters().
@@ -20,10 +20,10 @@ ASIDE = 0.12
 
 
 class LipidOrder(himach.Analysis):
-    """Order parameters S_CH of the bonds between carbons and hydrogens of lipids, along z.
+    """Order parameters S_CH of the bonds between carbons and hydrogens of lipids, along the normal of the membrane.
 
-    The mean of (3 cos² - 1) / 2 of the angle between a bond and z, the normal of the membrane: -1/2 where bonds lie in
-    the plane of the membrane, as in a stretched tail that stands upright; 0 in a liquid. -S_CH is what many plots show.
+    The mean of (3 cos² - 1) / 2 of the angle between a bond and the normal of the membrane: -1/2 where bonds lie in the
+    plane of the membrane, as in a stretched tail that stands upright; 0 in a liquid. -S_CH is what many plots show.
 
     Parameters
     ----------
@@ -37,6 +37,8 @@ class LipidOrder(himach.Analysis):
         mean of lipids; ``graph``, by which headgroups are within 15 Å of one another.
     headgroups
         Selection of an atom of each lipid's headgroup, by which leaflets are found.
+    normal
+        Axis of the box that is the normal of the membrane: ``x``, ``y`` or ``z``; x and y in rectangular boxes alone.
     """
 
     name: ClassVar[str] = "lipid-order"
@@ -47,6 +49,7 @@ class LipidOrder(himach.Analysis):
     carbons: str | None = None
     leaflets: Literal["none", "z", "graph"] = "none"
     headgroups: str = HEADGROUPS
+    normal: Literal["x", "y", "z"] = "z"
 
     @property
     def methods(self):
@@ -54,7 +57,7 @@ class LipidOrder(himach.Analysis):
         by_leaflet = "" if self.leaflets == "none" else ", in each leaflet"
         return (
             "Order parameters S_CH = <3 cos² θ - 1>/2 of the bonds between carbons and hydrogens of {lipids} were "
-            f"computed{by_leaflet}, with θ the angle between a bond and z, the normal of the membrane "
+            f"computed{by_leaflet}, with θ the angle between a bond and {{normal}}, the normal of the membrane "
             "[10.1021/acs.jctc.7b00643]."
         )
 
@@ -104,13 +107,14 @@ class LipidOrder(himach.Analysis):
         return bonded if self.membrane is None else (bonded, universe.atoms[self.membrane.indices])
 
     def map(self, frame):
-        positions, n = frame.positions[self.indices], len(self.rows)
+        n = len(self.rows)
+        positions, box = turn_to_z(self.normal, frame.positions[self.indices], frame.box)
         if self.membrane is None:
-            sums = kernels.order_parameters(positions, self.bonds, self.kinds, frame.box, n_kinds=n)
+            sums = kernels.order_parameters(positions, self.bonds, self.kinds, box, n_kinds=n)
         else:
             placement = self.membrane.place(frame.positions[self.membrane.indices], frame.box)
             kinds = self.kinds + n * (placement.leaflets[self.lipid] == UPPER)
-            sums = kernels.order_parameters(positions, self.bonds, kinds, frame.box, n_kinds=2 * n)
+            sums = kernels.order_parameters(positions, self.bonds, kinds, box, n_kinds=2 * n)
             sums = np.concatenate([sums, np.bincount(kinds, minlength=2 * n)])
         yield "order", uncertainty.block_row(frame.number, sums)
 
@@ -167,7 +171,7 @@ class LipidOrder(himach.Analysis):
                     places, part["s_ch"], bars, fmt="none", ecolor=colour, elinewidth=0.6, capsize=1.2, label=interval
                 )
         axes.set(xlabel="number of the carbon in its chain", ylabel="order parameter $S_{CH}$")
-        axes.set_title("Order of lipids' tails along z")
+        axes.set_title(f"Order of lipids' tails along {self.normal}")
         axes.axhline(0, color="grey", linewidth=0.8)
         draw_legend(axes, below=True, ncols=2)
         axes.grid(alpha=0.3)

@@ -20,10 +20,10 @@ NAMES = {LOWER: "lower", BETWEEN: "between", UPPER: "upper"}
 
 
 class Membrane(himach.Analysis):
-    """Area per lipid, thickness, and flip-flops of a membrane across z.
+    """Area per lipid, thickness, and flip-flops of a membrane.
 
     Leaflets are found in each frame, wherever in the box the membrane is. The area of a lipid is that of the Voronoi
-    cells of its headgroup's atoms among those of its leaflet, seen along z.
+    cells of its headgroup's atoms among those of its leaflet, seen along the normal of the membrane.
 
     Parameters
     ----------
@@ -40,6 +40,8 @@ class Membrane(himach.Analysis):
         Lipids whose headgroup is no farther in Å from the midplane are in neither leaflet; 0: all are in one.
     cutoff
         With ``graph``, headgroups within so many Å of each other are connected.
+    normal
+        Axis of the box that is the normal of the membrane: ``x``, ``y`` or ``z``; x and y in rectangular boxes alone.
     stay
         Number of selected frames on end after which a lipid has left its leaflet, and has arrived in one.
     """
@@ -53,6 +55,7 @@ class Membrane(himach.Analysis):
     bins: int = 1
     midplane: float = 0.0
     cutoff: float = 15.0
+    normal: Literal["x", "y", "z"] = "z"
     stay: int = 1
 
     @property
@@ -64,9 +67,9 @@ class Membrane(himach.Analysis):
         }
         return (
             "Areas per lipid were computed from Voronoi tessellations of {headgroups} in each leaflet, projected on "
-            "the xy plane [10.1021/ci400172g]; the thickness is the distance along z between the mean positions of "
-            "these atoms in both leaflets [10.1021/acs.jctc.1c00447]. Leaflets were found in each frame "
-            f"{criteria[self.leaflets]}."
+            f"the {'xyz'.replace(self.normal, '')} plane [10.1021/ci400172g]; the thickness is the distance along "
+            "{normal} between the mean positions of these atoms in both leaflets [10.1021/acs.jctc.1c00447]. Leaflets "
+            f"were found in each frame {criteria[self.leaflets]}."
         )
 
     def setup(self, universe):

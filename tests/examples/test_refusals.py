@@ -88,6 +88,14 @@ REFUSED = {
     ("dielectric", SPCE_WATER): [
         ({}, "dielectric: the topology has no charges"),
     ],
+    ("dipole-orientation", SPCE_WATER): [
+        ({"charges": SPCE, "bins": 0}, "dipole-orientation: bins must be greater than 0"),
+        ({}, "dipole-orientation: the topology has no charges"),
+    ],
+    ("dipole-orientation", ADK): [({"selection": "all"}, "dipole-orientation: the trajectory has no box")],
+    ("persistence-length", ADK): [
+        ({"selection": "name CA and resid 1 2"}, "selects 2 atoms of a chain, and 2 bonds need 3"),
+    ],
     ("dielectric", ADK): [({}, "dielectric: the trajectory has no box")],
     ("dielectric", (data.XTC, data.TPR)): [
         ({"selection": "resname SOL NA+"}, r"the molecule of NA\+\d+ has a charge of 1 e"),

@@ -40,7 +40,7 @@ PASSES = {
     "channel, bulk to bulk": ["ion-permeation", *FILTER, "-p", "rule=bulk-to-bulk", *KCSA],
     "shape of a protein": [
         *("radius-of-gyration", "rmsf", "sasa", "geometry", "contacts", "secondary-structure", "clusters", "pca"),
-        *("pairwise-rmsd", "native-contacts"),
+        *("pairwise-rmsd", "native-contacts", "persistence-length"),
         *("-p", "sasa.points=100", "-p", "sasa.by=residue", "-p", "geometry.distances=ends=resid 1; resid 35"),
         *("-p", "geometry.dihedrals=phi:protein", "-p", "clusters.cutoff=0.9", "-p", "pca.components=3"),
         *(*VILLIN, "--step", "2"),
@@ -58,8 +58,9 @@ PASSES = {
         *("--trajectory", str(XTC), "--topology", str(GRO), "--stop", "4"),
     ],
     "water": [
-        *("dielectric", "density", "-p", "dielectric.charges=name OW = -0.8476, name HW1 HW2 = 0.4238"),
-        *("-p", "density.weights=mass", *WATER),
+        *("dielectric", "dipole-orientation", "density", "-p", "density.weights=mass", *WATER),
+        *("-p", "dielectric.charges=name OW = -0.8476, name HW1 HW2 = 0.4238", "-p", "dipole-orientation.bins=10"),
+        *("-p", "dipole-orientation.charges=name OW = -0.8476, name HW1 HW2 = 0.4238"),
     ],
     "argon": ["velocity-autocorrelation", "-p", "selection=all", "-p", "weights=mass", "-p", "tau_max=60", *ARGON],
     "membrane": ["lipid-order", "membrane", "-p", "lipid-order.leaflets=z", *MEMBRANE, "--stop", "40"],

@@ -15,6 +15,7 @@ BUILTIN_RUNS: dict[str, tuple[str, dict]] = {name: ("villin", {}) for name in BU
     "clusters": ("villin", {"cutoff": 0.9}),
     "density": ("nanopore", {}),
     "dielectric": ("water", {"charges": ["name OW = -0.8476", "name HW1 HW2 = 0.4238"]}),
+    "dipole-orientation": ("water", {"charges": ["name OW = -0.8476", "name HW1 HW2 = 0.4238"], "bins": 10}),
     "geometry": ("villin", {"distances": ["ends=resid 1; resid 35"], "dihedrals": ["phi:resid 1:2"]}),
     "lipid-order": ("membrane", {"leaflets": "z"}),
     "membrane": ("membrane", {}),
@@ -48,6 +49,8 @@ BUILTIN_TABLES = {
     ),
     "density": "profile(=position,+density)",
     "dielectric": "dielectric(+epsilon) running[time_ps,epsilon]",
+    "dipole-orientation": "orientation(=position,+cosine,+order,molecules)",
+    "persistence-length": "end_to_end[time_ps,+end_to_end] bonds(=distance,+cosine) persistence(+length,bond)",
     "velocity-autocorrelation": "vacf(=tau_ps,+c) spectrum(=wavenumber,+density) diffusion(=to_ps,+d_cm2_s)",
     "secondary-structure": f"content[time_ps,{STATES}] residues(=residue,{STATES},chain,resid,resname)",
     "hydrogen-bonds": (

@@ -1,4 +1,4 @@
-"""dielectric and velocity-autocorrelation beside their definitions."""
+"""dielectric, dipole-orientation and velocity-autocorrelation beside their definitions."""
 
 import MDAnalysis
 import mdtraj
@@ -14,6 +14,7 @@ import himach
 from himach.examples import sample
 from himach.examples.liquids.autocorrelations import LIGHT, block_products, integral, spectral_density
 from himach.examples.liquids.dielectric import E2_EPS0_K, Dielectric
+from himach.examples.liquids.dipole_orientation import DipoleOrientation
 from himach.examples.liquids.displacements import UNIT, block_lags
 from himach.examples.liquids.velocity_autocorrelation import VelocityAutocorrelation
 
@@ -63,6 +64,30 @@ def test_running_values_are_those_of_the_frames_up_to_there():
     assert running["time_ps"][[0, -1]].tolist() == [200, 1200]
     few = plain.run(Dielectric(charges=SPCE), *sample("water"), stop=40)
     assert few["dielectric"]["epsilon"][0] == running["epsilon"][39]
+
+
+@pytest.mark.parametrize(("axis", "center"), [("z", None), ("x", "resid 1")])
+def test_orientation_against_dipole_vectors_of_mdanalysis(axis, center):
+    parameters = {"selection": "all", "axis": axis, "bins": 5, "center": center}
+    table = plain.run(DipoleOrientation(**parameters), DCD_TRICLINIC, PSF_TRICLINIC)["orientation"]
+    universe, along = MDAnalysis.Universe(PSF_TRICLINIC, DCD_TRICLINIC), "xyz".index(axis)
+    sums = np.zeros((3, 5))
+    for _ in universe.trajectory:
+        inverse = np.linalg.inv(universe.trajectory.ts.triclinic_dimensions.astype(float))
+        dipoles = universe.atoms.dipole_vector(unwrap=True, compound="fragments", wrap=False)
+        cosines = dipoles @ inverse[:, along] / np.linalg.norm(dipoles, axis=1) / np.linalg.norm(inverse[:, along])
+        places = universe.atoms.center_of_mass(unwrap=True, compound="fragments", wrap=False) @ inverse[:, along]
+        if center is not None:
+            images = np.exp(2j * np.pi * (universe.select_atoms(center).positions @ inverse[:, along]))
+            middle = np.angle(images.mean()) / (2 * np.pi)
+            offsets = np.angle(images * np.exp(-2j * np.pi * middle)) / (2 * np.pi)
+            places += 0.5 - middle - offsets.mean()
+        layers = (places % 1 * 5).astype(int)
+        for row, values in enumerate((cosines, 1.5 * cosines**2 - 0.5, np.ones(len(cosines)))):
+            sums[row] += np.bincount(layers, values, 5)
+    np.testing.assert_allclose(table["cosine"], sums[0] / sums[2], atol=1e-6)
+    np.testing.assert_allclose(table["order"], sums[1] / sums[2], atol=1e-6)
+    np.testing.assert_allclose(table["molecules"], sums[2] / len(universe.trajectory))
 
 
 def test_the_interval_is_as_wide_as_theory_says_and_has_the_true_value():

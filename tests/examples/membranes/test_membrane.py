@@ -18,7 +18,7 @@ from MDAnalysisTests.datafiles import GRO_MEMPROT, Martini_membrane_gro
 from support import plain
 
 import himach
-from himach.examples import sample
+from himach.examples import load, sample
 from himach.examples.membranes.flip_flops import find_flip_flops
 from himach.examples.membranes.leaflets import assign_patches, center_positions, find_connected_parts
 from himach.examples.membranes.membrane import Membrane
@@ -159,6 +159,27 @@ def test_a_membrane_is_put_together_wherever_it_is(box, seed, shift, bins):
     if expected is not None:
         same = assign_patches(result, vectors, bins) == expected[:, 0] * bins + expected[:, 1]
         assert same.mean() > 0.98  # but for those at an edge
+
+
+@pytest.mark.parametrize(("normal", "axes"), [("x", [2, 0, 1]), ("y", [1, 2, 0])])
+def test_any_axis_is_the_normal(tmp_path, normal, axes):
+    universe = MDAnalysis.Universe(*reversed(sample("membrane")))
+    with MDAnalysis.Writer(str(tmp_path / "turned.trr"), len(universe.atoms)) as writer:
+        for ts in universe.trajectory[:3]:
+            ts.positions, ts.dimensions = ts.positions[:, axes], [*ts.dimensions[:3][axes], 90, 90, 90]
+            writer.write(universe.atoms)
+    for name, tables, parameters in (
+        ("membrane", ("area", "thickness"), {"bins": 2}),
+        ("lipid-order", ("order", "by_leaflet"), {"leaflets": "z"}),
+    ):
+        expected = plain.run(load(name)(**parameters), *sample("membrane"), stop=3)
+        turned = plain.run(load(name)(normal=normal, **parameters), tmp_path / "turned.trr", universe.filename)
+        for table in tables:
+            for column, cells in expected[table].items():
+                if column != "time_ps" and np.asarray(cells).dtype.kind == "f":
+                    np.testing.assert_allclose(turned[table][column], cells, rtol=1e-5, atol=2e-6)  # TRR rounds
+    with pytest.raises(himach.UsageError, match="normal=x needs a rectangular box"):
+        plain.run(Membrane(headgroups="name L C", normal="x"), *[GRO_MEMPROT] * 2)
 
 
 def test_connected_as_leaflet_finder_does():

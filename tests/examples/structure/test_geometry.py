@@ -12,8 +12,7 @@ from support import plain
 
 import himach
 from himach.examples import sample
-from himach.examples.structure.geometry import Geometry, least_distance
-from himach.examples.structure.torsions import TORSIONS, torsion_atoms
+from himach.examples.structure.geometry import TORSIONS, Geometry, least_distance, torsion_atoms
 
 #: What GROMACS 2022 prints of AdK in water, in nm and degrees: `gmx distance`, `gangle` and `pairdist`, -rmpbc no.
 #: -select 'resnr 1 30 and name CA'
