@@ -33,22 +33,11 @@ static void take(struct bonds *bonds, const float *positions, const int64_t *pla
     }
 }
 
-CLONES static void shorten_right(struct bonds *bonds, const struct lattice *lattice) {
-    for (int bond = 0; bond < BONDS; bond++) {
-        for (int axis = 0; axis < 3; axis++) {
-            const double edge = lattice->vector[axis][axis];
-            double *x = bonds->vector[bond][axis];
-            for (int i = 0; i < BLOCK; i++) {
-                x[i] -= edge * rint(x[i] / edge);
-            }
-        }
-    }
-}
-
-static void shorten_tilted(struct bonds *bonds, const struct lattice *lattice, size_t n) {
+static void shorten(struct bonds *bonds, const struct lattice *lattice, size_t n) {
     for (int bond = 0; bond < BONDS; bond++) {
         double(*x)[BLOCK] = bonds->vector[bond];
-        for (size_t i = 0; i < n; i++) {
+        lattice_reduce_all(lattice, x[0], x[1], x[2], n);
+        for (size_t i = 0; lattice->kind == LATTICE_TILTED && i < n; i++) {
             double v[3] = {x[0][i], x[1][i], x[2][i]};
             lattice_shorten(lattice, v);
             for (int axis = 0; axis < 3; axis++) {
@@ -95,10 +84,8 @@ void dihedrals_degrees(const struct lattice *lattice, const float *positions, co
     for (size_t first = 0; first < n; first += BLOCK) {
         const size_t count = n - first < BLOCK ? n - first : BLOCK;
         take(&bonds, positions, &places[(BONDS + 1) * first], count);
-        if (lattice->kind == LATTICE_RIGHT) {
-            shorten_right(&bonds, lattice);
-        } else if (lattice->kind == LATTICE_TILTED) {
-            shorten_tilted(&bonds, lattice, count);
+        if (lattice->kind != LATTICE_NONE) {
+            shorten(&bonds, lattice, count);
         }
         measure(&bonds, angles);
         memcpy(&degrees[first], angles, count * sizeof *degrees);

@@ -299,6 +299,33 @@ void lattice_reduce(const struct lattice *lattice, double vector[3]) {
     }
 }
 
+/* The nearest integer, also where the processor has no instruction for it: beyond 2^52 doubles have no fractions. */
+#define TO_INTEGER 6755399441055744.0 /* 3 * 2^51 */
+
+static inline double nearest(double number) {
+    return (number + TO_INTEGER) - TO_INTEGER;
+}
+
+CLONES void lattice_reduce_all(const struct lattice *lattice, double *xs, double *ys, double *zs, size_t n) {
+    const float(*v)[3] = lattice->vector;
+    const double ax = v[0][0], bx = v[1][0], by = v[1][1], cx = v[2][0], cy = v[2][1], cz = v[2][2];
+    const double a = 1.0 / ax, b = 1.0 / by, c = 1.0 / cz;
+    for (size_t i = 0; i < n; i++) {
+        double x = xs[i], y = ys[i], z = zs[i];
+        const double along_c = nearest(z * c);
+        x -= along_c * cx;
+        y -= along_c * cy;
+        z -= along_c * cz;
+        const double along_b = nearest(y * b);
+        x -= along_b * bx;
+        y -= along_b * by;
+        x -= nearest(x * a) * ax;
+        xs[i] = x;
+        ys[i] = y;
+        zs[i] = z;
+    }
+}
+
 static double square_of(const double v[3]) {
     return v[0] * v[0] + v[1] * v[1] + v[2] * v[2];
 }

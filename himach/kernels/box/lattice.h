@@ -31,6 +31,9 @@ void lattice_fold_all(const struct lattice *lattice, const float *from, size_t n
 /* Take off whole periods, axis by axis: the shortest image, if that is shorter than half the box's least width. */
 void lattice_reduce(const struct lattice *lattice, double vector[3]);
 
+/* The same for n vectors in a box, an array an axis. */
+void lattice_reduce_all(const struct lattice *lattice, double *x, double *y, double *z, size_t n);
+
 /* Make of a vector its shortest image, or the shortest of those next to what lattice_reduce() gives: in the boxes of
  * simulations they are one. */
 void lattice_shorten(const struct lattice *lattice, double vector[3]);

@@ -19,6 +19,14 @@ cdef extern from "search/search.h":
                       const int64_t **matches, size_t *n_matches) nogil
 
 
+cdef int check_status(int status) except -1:
+    if status == SEARCH_NO_MEMORY:
+        raise MemoryError
+    if status == SEARCH_NOT_FINITE:
+        raise UsageError("positions must be finite, and there is a NaN or an infinity among them")
+    return 0
+
+
 cdef tuple check_groups(groups, Py_ssize_t n):
     """Return groups as int64 (n,) and the number of groups."""
     if groups is None:
@@ -54,13 +62,6 @@ cdef class Search:
         self.scratch = take_scratch()
         self.memory = &self.scratch.memory
 
-    cdef int check(self, int status) except -1:
-        if status == SEARCH_NO_MEMORY:
-            raise MemoryError
-        if status == SEARCH_NOT_FINITE:
-            raise UsageError("positions must be finite, and there is a NaN or an infinity among them")
-        return status
-
     cdef int done(self) except -1:
         spare.append(self.scratch)
         return 0
@@ -70,7 +71,7 @@ cdef class Search:
         cdef int64_t[:, ::1] indices
         cdef double[::1] lengths
         cdef double *to = NULL
-        self.check(status)
+        check_status(status)
         pairs = np.empty((n, 2), dtype=np.int64)
         distances = np.empty(n if return_distances else 0, dtype=np.float64)
         if n:
@@ -129,7 +130,7 @@ def within(positions, others, cutoff, box=None):
     cdef int64_t[::1] view
     with nogil:
         status = search_within(search.memory, &search.cell, search.a, search.b, search.cutoff, &matches, &n)
-    search.check(status)
+    check_status(status)
     near = np.empty(n, dtype=np.int64)
     if n:
         view = near
@@ -316,6 +317,6 @@ def histogram(positions, others, cutoff, bins, box=None, groups=None, other_grou
     with nogil:
         status = search_histogram(search.memory, &search.cell, search.a, search.second, of_first, of_second, &edges[0],
                                   n_bins, &view[0])
-    search.check(status)
+    check_status(status)
     search.done()
     return counts

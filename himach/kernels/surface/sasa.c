@@ -345,14 +345,14 @@ int sasa_count(struct scratch *scratch, const struct lattice *lattice, struct gr
     struct extent extent = extent_none();
     extent_add(&extent, atoms);
     if (atoms.n != 0 && !(extent.size < INFINITY)) {
-        return SASA_NOT_FINITE;
+        return SEARCH_NOT_FINITE;
     }
     double largest = 0;
     for (size_t i = 0; i < atoms.n; i++) {
         largest = fmax(largest, radii[i]);
     }
     if (largest == 0) {
-        return SASA_OK;
+        return SEARCH_OK;
     }
     const struct metric metric = metric_choose(lattice, atoms, NULL, &extent, 2 * largest);
     struct grid grid;
@@ -361,7 +361,7 @@ int sasa_count(struct scratch *scratch, const struct lattice *lattice, struct gr
         return SASA_NO_CELLS;
     }
     if (cell_list_set(&cells, scratch, &grid, atoms, 1) != 0) {
-        return SASA_NO_MEMORY;
+        return SEARCH_NO_MEMORY;
     }
     const size_t room = cells.slots + PAIR;
     double *at = scratch_take(scratch, SCRATCH_PLACED_A, 3 * room * sizeof *at);
@@ -369,7 +369,7 @@ int sasa_count(struct scratch *scratch, const struct lattice *lattice, struct gr
     uint32_t *lists = scratch_take(scratch, SCRATCH_CANDIDATES, 3 * room * sizeof *lists);
     ints *left = scratch_take(scratch, SCRATCH_MASK, sphere->caps.width * sizeof *left);
     if (at == NULL || facts == NULL || lists == NULL || left == NULL) {
-        return SASA_NO_MEMORY;
+        return SEARCH_NO_MEMORY;
     }
     place_slots(&cells, atoms, radii, at, at + room, at + 2 * room, facts);
     struct spheres spheres = {
@@ -379,5 +379,5 @@ int sasa_count(struct scratch *scratch, const struct lattice *lattice, struct gr
     struct around around = {
         own, own + room, own + 2 * room, own + 3 * room, own + 4 * room, lists, lists + room, lists + 2 * room, 0};
     count_all(&spheres, sphere, &around, left, counted, counts);
-    return SASA_OK;
+    return SEARCH_OK;
 }

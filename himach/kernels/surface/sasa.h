@@ -1,19 +1,14 @@
 /* Solvent-accessible area by points on spheres (Shrake and Rupley): `sasa` of himach.kernels. */
 #pragma once
 
-#include "box/metric.h"
-#include "search/scratch.h"
+#include "search/search.h"
 #include "surface/caps.h"
 #include "surface/spiral.h"
 
 #include <stdint.h>
 
-enum {
-    SASA_OK = 0,
-    SASA_NO_MEMORY = -1,
-    SASA_NOT_FINITE = -2, /* a coordinate is NaN or infinite */
-    SASA_NO_CELLS = -3,   /* the box is narrower than two spheres reach, or coordinates are far out */
-};
+/* The box is narrower than two spheres reach, or coordinates are far out. */
+enum { SASA_NO_CELLS = -3 };
 
 /* The points of a sphere, and the table of its caps. */
 struct sphere {
@@ -28,6 +23,6 @@ void sphere_free(struct sphere *sphere);
 /* Count the points of each atom's sphere that lie in no other sphere: `counts` (n,). `radii` (n,) are those of spheres,
  * the probe's included, Å. Atoms whose `counted` (n,) is 0 bury others, and have no count; NULL: all are wanted.
  * Spheres are repeated by the lattice. A point is decided in double precision where single precision cannot. Returns
- * SASA_OK or another status. */
+ * SASA_NO_CELLS or a status of a search. */
 int sasa_count(struct scratch *scratch, const struct lattice *lattice, struct group atoms, const double *radii,
                const uint8_t *counted, const struct sphere *sphere, int64_t *counts);

@@ -2,8 +2,6 @@
 
 cdef extern from "surface/sasa.h":
     enum:
-        SASA_NO_MEMORY
-        SASA_NOT_FINITE
         SASA_NO_CELLS
     struct sphere:
         pass
@@ -116,10 +114,7 @@ def sasa(positions, radii, probe=1.4, points=960, box=None, atoms=None):
     with nogil:
         status = sasa_count(&memory.memory, &cell, all_atoms, &reach[0], selected, on_sphere.points, &to[0])
     spare.append(memory)
-    if status == SASA_NO_MEMORY:
-        raise MemoryError
-    if status == SASA_NOT_FINITE:
-        raise UsageError("positions must be finite, and there is a NaN or an infinity among them")
+    check_status(status)
     if status == SASA_NO_CELLS:
         raise UsageError(
             f"the box is narrower than the {2 * reaches.max():.4g} Å that two spheres reach, or coordinates are so far "
