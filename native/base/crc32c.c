@@ -1,4 +1,4 @@
-/* CRC32C: a portable table-driven way, the CRC instructions of x86-64 and arm64, and carry-less multiplication.
+/* CRC32C: a portable table-driven way, and the CRC instructions and carry-less multiplication of x86-64.
  *
  * Folding by carry-less multiplication follows V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using
  * PCLMULQDQ Instruction" (Intel, 2009): an accumulator is moved on by D bits by multiplying its low and high halves
@@ -103,21 +103,6 @@ __attribute__((target(SSE42 ",pclmul"))) static uint32_t crc_pclmul(uint32_t crc
     return crc_sse42(crc_sse42(0, rest, sizeof rest), data, size);
 }
 
-#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
-#include <arm_acle.h>
-
-static uint32_t crc_arm64(uint32_t crc, const unsigned char *data, size_t size) {
-    for (; size >= 8; data += 8, size -= 8) {
-        uint64_t word;
-        memcpy(&word, data, sizeof word);
-        crc = __crc32cd(crc, word);
-    }
-    for (; size > 0; data++, size--) {
-        crc = __crc32cb(crc, *data);
-    }
-    return crc;
-}
-
 #endif
 
 typedef uint32_t crc_function(uint32_t crc, const unsigned char *data, size_t size);
@@ -131,8 +116,6 @@ static void choose(void) {
     if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul")) {
         best = crc_pclmul;
     }
-#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
-    best = crc_arm64;
 #endif
 }
 
