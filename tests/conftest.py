@@ -13,6 +13,8 @@ from support.commands import Preloaded
 from support.durations import Durations
 from support.preload import stand_in
 
+import himach
+
 # Ranks that wait poll, and here there may be more of them than cores: MPICH then lets them sleep in between. Where they
 # do not, four ranks on two cores take ten times as long.
 os.environ.setdefault("MPIR_CVAR_CH4_PROGRESS_THROTTLE", "1")
@@ -65,6 +67,13 @@ def own_store(tmp_path_factory, monkeypatch):
 def place(tmp_path):
     """Return where a store may be made."""
     return tmp_path / "store"
+
+
+@pytest.fixture(scope="module")
+def ranks():
+    """Return two ranks that stay."""
+    with himach.Ranks(2) as staying:
+        yield staying
 
 
 @pytest.fixture(autouse=True)

@@ -72,14 +72,6 @@ def test_other_ranks_have_no_outcome(tmp_path):
         result.plot()
 
 
-def test_a_notebook_shows_tables_and_plot():
-    page = Result([Drawn()], [OUTCOME], make_record(Drawn()))._repr_html_()
-    Balanced(page)
-    assert "<b>survival</b>" in page
-    assert "data:image/png;base64,iVBOR" in page
-    assert "10 frames/s" in page
-
-
 def test_a_notebook_shows_the_tables_although_the_plot_fails():
     page = Result([Failing(), Plain()], [OUTCOME, "<b>"], make_record(Failing()))._repr_html_()
     Balanced(page)

@@ -69,12 +69,6 @@ def universe(tmp_path):
     return mda.Universe(*cache_data.make(tmp_path, 20))
 
 
-@pytest.fixture(scope="module")
-def ranks():
-    with himach.Ranks(2) as staying:
-        yield staying
-
-
 def same(item, other):
     assert len(item) == len(other)
     for (*stamp, positions), (*other_stamp, other_positions) in zip(item, other, strict=True):

@@ -27,12 +27,6 @@ def _as_before(monkeypatch):
         monkeypatch.setattr(module, name, getattr(module, name))
 
 
-@pytest.fixture(scope="module")
-def ranks():
-    with himach.Ranks(2) as kept:
-        yield kept
-
-
 class Long(himach.Analysis):
     """Rows whose table is a long one on every rank, if it is to be."""
 

@@ -44,16 +44,6 @@ def test_against_gmx_in_water(parameters, expected):
     np.testing.assert_allclose(result, expected, rtol=1e-3)
 
 
-def test_parts_add_up():
-    rest = f"protein and not ({PART})"
-    all_of, part, remaining, alone = (
-        plain.run(Sasa(points=200, **parameters), DCD, PSF, step=49)["sasa"]["sasa"]
-        for parameters in ({}, {"part": PART}, {"part": rest}, {"selection": PART})
-    )
-    np.testing.assert_allclose(part + remaining, all_of, rtol=1e-9)
-    assert (alone > part + 100).all()
-
-
 @settings(max_examples=10, deadline=None)
 @given(
     st.sampled_from(["residue", "atom"]),
