@@ -105,12 +105,12 @@ def walk_part(file: LongFile, part: int, n_parts: int) -> Walked | None:
     with contextlib.suppress(OSError), ByteFile(path) as content:  # the walk over the whole file reports the error
         try:
             first = _parser(kind)(content.pread(HEADER_BYTES, 0))
-            n_atoms = first.n_atoms
-            chunk_bytes = _CHUNK if content.mirror is None else min(_CHUNK, first.size)
-            chain = start if part == 0 else _find_chain(content, kind, n_atoms, start, until, size, chunk_bytes)
-            return _walk(content, kind, n_atoms, until if chain is None else chain, until, size)
         except (BadHeaderError, ShortError):
             return _walk(content, kind, 0, until, until, size)
+        chunk_bytes = _CHUNK if content.mirror is None else min(_CHUNK, first.size)
+        places = _find_marks(content, start, until, marks(kind, first.n_atoms), chunk_bytes)
+        chains = (at for at in places if at % 4 == 0 and _is_chain(content, _parser(kind), first.n_atoms, at, size))
+        return _walk(content, kind, first.n_atoms, next(chains, until) if part else 0, until, size)
     return None
 
 
@@ -195,7 +195,8 @@ def _walk(file: ByteFile, kind: str, n_atoms: int, start: int, until: int, size:
 def _refuse_damage(index: XdrIndex, file: ByteFile) -> None:
     """Check that no frames follow the last whole one, or lie within it: a damaged size may cover other frames."""
     last, end = (int(offset) for offset in index.columns["offset"][[max(0, index.n_frames - 1), -1]])
-    mark_at = _find_mark(file, last + 4, end, marks(index.kind, index.n_atoms))
+    places = _find_marks(file, last + 4, index.size, marks(index.kind, index.n_atoms))
+    mark_at = next((place for place in places if place != end), None)
     if mark_at is None:
         return
     number, start = (index.n_frames, end) if mark_at > end else (index.n_frames - 1, last)
@@ -205,38 +206,18 @@ def _refuse_damage(index: XdrIndex, file: ByteFile) -> None:
     )
 
 
-def _find_mark(file: ByteFile, start: int, excluded: int, patterns: list[bytes]) -> int | None:
-    """Return the first offset from `start` on, except `excluded`, with the first bytes of a frame; None if none."""
+def _find_marks(
+    file: ByteFile, start: int, stop: int, patterns: list[bytes], chunk_bytes: int = _CHUNK
+) -> Iterator[int]:
+    """Yield the offsets from `start` on, before `stop`, with the first bytes of a frame."""
+    pattern = re.compile(b"|".join(map(re.escape, patterns)))
     overlap = max(map(len, patterns)) - 1
-    while len(chunk := file.pread(_CHUNK, start)) > overlap:
-        for mark in patterns:
-            place = chunk.find(mark)
-            if start + place == excluded:
-                place = chunk.find(mark, place + 1)
-            if place >= 0:
-                return start + place
+    while len(chunk := file.pread(min(chunk_bytes, stop - start) + overlap, start)) > overlap:
+        match = pattern.search(chunk)
+        while match is not None:
+            yield start + match.start()
+            match = pattern.search(chunk, match.start() + 1)
         start += len(chunk) - overlap
-    return None
-
-
-def _find_chain(
-    file: ByteFile, kind: str, n_atoms: int, start: int, until: int, size: int, chunk_bytes: int = _CHUNK
-) -> int | None:
-    """Return the first offset of a part at which a chain of headers begins; None if there is none."""
-    parse, patterns = _parser(kind), marks(kind, n_atoms)
-    overlap = max(map(len, patterns)) - 1
-    at = start
-    while at < until:
-        chunk = file.pread(min(chunk_bytes, until - at) + overlap, at)
-        pattern = b"(?=" + b"|".join(map(re.escape, patterns)) + b")"
-        places = [at + match.start() for match in re.finditer(pattern, chunk)]
-        for place in places:
-            if place < until and place % 4 == 0 and _is_chain(file, parse, n_atoms, place, size):
-                return place
-        if len(chunk) <= overlap:
-            return None
-        at += len(chunk) - overlap
-    return None
 
 
 def _is_chain(file: ByteFile, parse: Parse, n_atoms: int, at: int, size: int) -> bool:
