@@ -189,17 +189,13 @@ class Reader:
         holds = run_collectively(comm, lambda: np.zeros(len(needed), bool) if cached is None else cached.holds(needed))
         by_rank = comm.allgather(holds)
         stored = {ranks[0]: set(needed[by_rank[ranks[0]]].tolist()) for ranks in node_ranks}
-        routes = [
-            (next((first for first, group in stored.items() if number in group), rank), rank, number)
-            for ranks in node_ranks
-            for rank in ranks
-            for number in numbers[rank]
-            if number not in stored[ranks[0]]
-        ]
         moves: dict[tuple[int, int], list[int]] = {}
-        for first, rank, number in routes:
-            if first != rank:
-                moves.setdefault((first, rank), []).append(number)
+        for own, rank in ((ranks[0], rank) for ranks in node_ranks for rank in ranks):
+            for number in numbers[rank]:
+                holders = (first for first, group in stored.items() if number in group)
+                source = own if number in stored[own] else next(holders, own)
+                if source != own:
+                    moves.setdefault((source, rank), []).append(number)
         arrays = {route: np.array(group, np.int64) for route, group in moves.items()}
         self._received = {frame.number: frame for frame in exchange(comm, arrays, self._source.read)}
 

@@ -14,8 +14,6 @@ from typing import Any
 from himach.errors import HimachError, UsageError
 from himach.files import write_through
 
-#: Maximum buffers per system call.
-AT_ONCE = 512
 #: `Path` has removed one of the slashes.
 DATASET = re.compile(r"himach:(?:/{1,2}(?P<name>.*))?")
 #: Characters of a file's name kept in its temporary name: names are limited to 255.
@@ -171,15 +169,11 @@ class ConversionTarget:
 
     def write(self, offset: int, buffers: Sequence[Any]) -> None:
         """Write buffers consecutively from a byte offset on."""
-        pending = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
+        pending = memoryview(b"".join(buffers))
         with writing(self.path):
             while pending:
-                written = os.pwritev(self.file, pending[:AT_ONCE], offset)
-                offset += written
-                while pending and written >= len(pending[0]):
-                    written -= len(pending.pop(0))
-                if pending and written:
-                    pending[0] = pending[0][written:]
+                written = os.pwrite(self.file, pending, offset)
+                offset, pending = offset + written, pending[written:]
 
     def sync(self) -> None:
         """Sync this rank's writes to disk."""
