@@ -171,17 +171,12 @@ class FrameDirectory(FrameFile):
                 ask_for(self._path(number), [(0, 0)])  # no length: to the end of the file
 
     def nbytes(self, indices: npt.NDArray[np.int64]) -> int:
-        """Return the bytes that these frames take; by the mean for part of a file that is not open."""
-        total = 0
-        numbers = indices // self.manifest.frames_per_file
-        for number in np.unique(numbers).tolist():
-            local = indices[numbers == number] - number * self.manifest.frames_per_file
-            if number == self._open_number and self._open_file is not None:
-                total += self._open_file.nbytes(local)
-            else:
-                size = os.path.getsize(self._path(number))
-                total += round(size * len(local) / self.manifest.frames_in(number))
-        return total
+        """Return the bytes that these frames take, by the mean of each file."""
+        numbers, counts = np.unique(indices // self.manifest.frames_per_file, return_counts=True)
+        return sum(
+            round(os.path.getsize(self._path(number)) * count / self.manifest.frames_in(number))
+            for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)
+        )
 
     def content(self, limit: int) -> list[str]:
         """Return the files that hold the trajectory's content, a spread sample if they are more than `limit`."""

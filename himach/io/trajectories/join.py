@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import warnings
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -79,7 +80,7 @@ def _drop_overlap(earlier: FilePart, later: FilePart) -> None:
             f"{earlier.file.path} and {later.file.path} both begin at {start:g} ps",
             "; if they do follow one another, give the time step as the universe keyword dt",
         )
-    n_kept = _count_before(earlier, limit)
+    n_kept = bisect_left(range(earlier.n_frames), limit, key=earlier.time)
     n_dropped = earlier.n_frames - n_kept
     if n_dropped:
         since, end, later_end = earlier.time(n_kept), earlier.time(earlier.n_frames - 1), later.time(later.n_frames - 1)
@@ -92,15 +93,3 @@ def _drop_overlap(earlier: FilePart, later: FilePart) -> None:
             f"{later.file.path} {again} and its frames are kept",
             stacklevel=2,
         )
-
-
-def _count_before(part: FilePart, limit: float) -> int:
-    """Return the number of frames of a part before a time, by bisection."""
-    low, high = 0, part.n_frames
-    while low < high:
-        middle = (low + high) // 2
-        if part.time(middle) < limit:
-            low = middle + 1
-        else:
-            high = middle
-    return low

@@ -254,25 +254,17 @@ class NetCdf(FileLayout):
         return self._header(start) + b"".join(_pad(variable.fixed) for variable in self._variables)
 
     def _header(self, start: int) -> bytes:
-        parts = [
-            b"CDF\2",
-            struct.pack(">I", self.content.n_frames),
-            struct.pack(">II", _DIMENSION, len(self._dimensions)),
-        ]
-        parts += [_name(name) + struct.pack(">I", length) for name, length in self._dimensions.items()]
-        parts += [_attributes(_GLOBAL), struct.pack(">II", _VARIABLE, len(self._variables))]
         numbers = {name: number for number, name in enumerate(self._dimensions)}
+        parts = [b"CDF\2", _words(self.content.n_frames, _DIMENSION, len(numbers))]
+        parts += [_name(name) + _words(length) for name, length in self._dimensions.items()]
+        parts += [_attributes(_GLOBAL), _words(_VARIABLE, len(self._variables))]
         for variable in self._variables:
-            size = _BYTES[variable.type]
-            for name in variable.dimensions:
-                size *= self._dimensions[name] or 1
+            lengths = [self._dimensions[name] or 1 for name in variable.dimensions]
+            size = _BYTES[variable.type] * math.prod(lengths)
             size += -size % 4
-            parts += [_name(variable.name), struct.pack(">I", len(variable.dimensions))]
-            parts += [struct.pack(">I", numbers[name]) for name in variable.dimensions]
-            parts += [
-                _attributes({"units": variable.units} if variable.units else {}),
-                struct.pack(">IIQ", variable.type, size, start),
-            ]
+            parts += [_name(variable.name), _words(len(lengths), *(numbers[name] for name in variable.dimensions))]
+            parts += [_attributes({"units": variable.units} if variable.units else {}), _words(variable.type, size)]
+            parts.append(struct.pack(">Q", start))
             start += size
         return b"".join(parts)
 
@@ -294,13 +286,17 @@ def _pad(content: bytes) -> bytes:
     return content + bytes(-len(content) % 4)
 
 
+def _words(*numbers: int) -> bytes:
+    return struct.pack(f">{len(numbers)}I", *numbers)
+
+
 def _name(name: str) -> bytes:
-    return struct.pack(">I", len(name)) + _pad(name.encode())
+    return _words(len(name)) + _pad(name.encode())
 
 
 def _attributes(texts: Mapping[str, str]) -> bytes:
     """Return text attributes in the header's encoding."""
     if not texts:
         return bytes(8)
-    listed = (_name(name) + struct.pack(">II", _CHAR, len(text)) + _pad(text.encode()) for name, text in texts.items())
-    return struct.pack(">II", _ATTRIBUTE, len(texts)) + b"".join(listed)
+    listed = (_name(name) + _words(_CHAR, len(text)) + _pad(text.encode()) for name, text in texts.items())
+    return _words(_ATTRIBUTE, len(texts)) + b"".join(listed)

@@ -41,11 +41,10 @@ PAD = XTC_PAD
 
 
 def decode(coded, float[:, ::1] out, needed=None):
-    """Decode a frame's coordinates into float32 (n_atoms, 3); return how many of its bytes that took.
+    """Decode a `himach.frame.Coded`, with `PAD` more bytes behind it; return how many of its bytes that took.
 
-    `coded` is a `himach.frame.Coded`, with at least `PAD` bytes more behind it. Where only the first `needed` atoms are
-    decoded (None: all), others' rows hold anything, and damage behind them is not noticed. Raises ValueError if bytes
-    cannot be a frame of as many atoms; `out` is then partly filled.
+    Only the first `needed` atoms are certain to be decoded (None: all), and damage behind them is not noticed. Raises
+    ValueError if bytes cannot be a frame of as many atoms; `out`, float32 (n_atoms, 3), is then partly filled.
     """
     cdef const uint8_t[::1] buffer = coded.memory
     cdef Py_ssize_t begin = coded.begin, n_bytes = coded.n_bytes

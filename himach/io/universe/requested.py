@@ -28,20 +28,6 @@ class RequestedVectors(NDArrayOperatorsMixin):
     ``vectors[i]``, ``vectors[a:b]``, ``vectors[indices]`` and ``vectors[mask]`` give plain float32 arrays, as an array
     would: views for a number and a slice, copies for indices and masks. ``vectors[indices] = values`` writes. A second
     index goes to the axis. All else needs every atom, and is refused.
-
-    Parameters
-    ----------
-    requested
-        bool (n_atoms,): the requested atoms.
-    refuse
-        Raises the error for an atom that was not, or, given None, for what needs all of them.
-
-    Attributes
-    ----------
-    requested, refuse
-        As given.
-    vectors
-        The array itself, float32 (n_atoms, 3), C-contiguous; whoever binds a frame sets it.
     """
 
     __slots__ = ("refuse", "requested", "vectors")
@@ -52,8 +38,8 @@ class RequestedVectors(NDArrayOperatorsMixin):
 
     def __init__(self, requested: Asked, refuse: Callable[[int | None], NoReturn]) -> None:
         self.requested = requested
-        self.refuse = refuse
-        self.vectors: Vectors = np.empty((0, 3), dtype=np.float32)
+        self.refuse = refuse  # raises for an atom that was not requested, or, given None, for what needs all of them
+        self.vectors: Vectors = np.empty((0, 3), dtype=np.float32)  # (n_atoms, 3); whoever binds a frame sets it
 
     @property
     def shape(self) -> tuple[int, int]:

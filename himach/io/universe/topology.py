@@ -103,9 +103,8 @@ def _find_or_parse(
 
 def _read_attached(dataset: Dataset, name: str) -> _CachedParse | None:
     """Return an attached topology; None if it is missing or damaged."""
-    content = dataset.own_attachment(name)
     try:
-        topology, facts = decode(content or b"")
+        topology, facts = decode(dataset.own_attachment(name) or b"")
     except ValueError:
         return None
     return _CachedParse(topology, facts["warnings"], _file(dataset, name))
@@ -219,13 +218,15 @@ def _guessed_attributes(keywords: Mapping[str, Any]) -> set[str]:
 def _guess(parsed: Topology, path: str, origin: Origin, keywords: Mapping[str, Any]) -> Topology:
     """Let MDAnalysis guess the attributes that its Universe would, or those of the keywords."""
     from MDAnalysis import Universe
+    from MDAnalysis.coordinates.memory import MemoryReader
 
     _check_atoms(parsed, path, origin)
     options = {name: keywords[name] for name in TOPOLOGY_KEYWORDS & keywords.keys() if name != "topology_format"}
     options.setdefault("context", _guesser())
     try:
-        if options.get("guess_bonds") or _guessed_attributes(options) & _CONNECTIONS:
-            return _guess_with_positions(parsed, origin, options)
+        if options.get("guess_bonds") or _guessed_attributes(options) & _CONNECTIONS:  # by the first frame's positions
+            positions = next(origin.read([0])).positions[None].copy()
+            return quietly(Universe, parsed, positions, format=MemoryReader, **options)._topology
         return quietly(Universe, parsed, **options)._topology
     except HimachError:
         raise
@@ -240,15 +241,6 @@ def _guesser() -> Any:
     guesser = DefaultGuesser(None)
     guesser.guess_atom_element = functools.cache(guesser.guess_atom_element)
     return guesser
-
-
-def _guess_with_positions(parsed: Topology, origin: Origin, options: dict[str, Any]) -> Topology:
-    """Guess bonds too, from the positions of the first frame."""
-    from MDAnalysis import Universe
-    from MDAnalysis.coordinates.memory import MemoryReader
-
-    first = next(origin.read([0]))
-    return quietly(Universe, parsed, first.positions[None].copy(), format=MemoryReader, **options)._topology
 
 
 #: Attributes that every Topology makes itself.

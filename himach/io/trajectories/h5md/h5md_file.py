@@ -90,7 +90,6 @@ class H5mdFile(FrameFile):
         with contextlib.suppress(OSError, RuntimeError), _no_collection(self.path):
             for element in self._layout.vectors.values():
                 array, rows = self._array(element.path), map(element.row, indices)
-                assert isinstance(array, DatasetRows)
                 places += array.places((row for row in rows if row >= 0), 0 if is_url(self.path) else ASKED_BYTES)
         ask_for(self.path, sorted(places))
 
@@ -108,7 +107,7 @@ class H5mdFile(FrameFile):
         super()._forget()
         self._root: Any = None
         self._object: Any = None  # of a remote file
-        self._rows: dict[str, Rows] = {}
+        self._rows: dict[str, Any] = {}
         self._out: dict[str, Vectors] = {}
         self._edges = b""
         self._box: npt.NDArray[np.float32] | None = None
@@ -163,7 +162,7 @@ class H5mdFile(FrameFile):
                 data[name] = self._array(element.path).at(row)
         return data
 
-    def _array(self, path: str) -> Rows:
+    def _array(self, path: str) -> Any:
         if path not in self._rows:
             self._rows[path] = self._make_rows(self._get_root()[path])
         return self._rows[path]

@@ -138,17 +138,17 @@ class _Tree:
 
     def group(self, path: str) -> Any:
         """Return a group; raises ValueError if it is missing."""
-        group = self.root.get(path)
-        if group is None or is_array(group):
-            raise ValueError(f"it has no group {path}, which H5MD asks for")
-        return group
+        return self._node(path, "group")
 
     def array(self, path: str) -> Any:
         """Return an array; raises ValueError if it is missing."""
-        array = self.root.get(path)
-        if array is None or not is_array(array):
-            raise ValueError(f"it has no array {path}, which H5MD asks for")
-        return array
+        return self._node(path, "array")
+
+    def _node(self, path: str, kind: str) -> Any:
+        node = self.root.get(path)
+        if node is None or is_array(node) != (kind == "array"):
+            raise ValueError(f"it has no {kind} {path}, which H5MD asks for")
+        return node
 
     def ticks(self, path: str, count: int) -> npt.NDArray[Any] | tuple[Any, Any]:
         """Return steps or times as an array, or as the first and the distance."""

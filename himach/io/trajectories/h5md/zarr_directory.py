@@ -152,7 +152,6 @@ class ZarrDirectory(H5mdFile):
         for element in elements:
             if element.value is None:
                 array = self._array(element.path)
-                assert isinstance(array, ChunkRows)
                 rows = indices if element.rows is None else element.rows[indices]
                 files.update(file for file, _ in array.files(np.unique(rows[rows >= 0] // array.file_rows).tolist()))
         return files
@@ -168,9 +167,8 @@ class ZarrDirectory(H5mdFile):
     def _size(self) -> int:
         if is_url(self.path):  # estimate by the first chunk of positions
             array = self._array(self._layout.vectors["position"].path)
-            assert isinstance(array, ChunkRows)
             sizes = [read_status(file).size for file, _ in array.files([0])]
-            return sum(sizes) * array.n_files
+            return sum(sizes) * int(array.n_files)
         return sum(os.path.getsize(file) for paths in ZarrFiles.from_path(self.path).chunks.values() for file in paths)
 
     def _open(self) -> Any:
@@ -186,10 +184,9 @@ class ZarrDirectory(H5mdFile):
 
     def release(self) -> None:
         """Close the files until the next read."""
-        for rows in self._rows.values():
-            if is_url(self.path) and rows.array.shards:
-                assert isinstance(rows, ChunkRows)
-                rows.close_mirrors()
+        for rows in self._rows.values() if is_url(self.path) else ():
+            if rows.array.shards:
+                close_mirrors(file for file, _ in rows.files(range(rows.n_files)))
         super().release()
 
     def _make_rows(self, array: Any) -> Rows:
@@ -236,10 +233,6 @@ class ChunkRows(Rows):
         if not self.array.shards:
             close_mirrors((file for file, _ in files), forget=True)
         return rows
-
-    def close_mirrors(self) -> None:
-        """Close the mirrors of remote shards."""
-        close_mirrors(file for file, _ in self.files(range(self.n_files)))
 
     def _may_be_zeros(self, number: int, missing: int) -> bool:
         path = self.array.path

@@ -38,10 +38,6 @@ class RemoteError(OSError):
         return f"{self.filename}: {self.strerror}"
 
 
-class RemoteChangedError(RemoteError):
-    """A remote file has changed since it was opened."""
-
-
 class PassingError(Exception):
     """A request failed, and a retry may succeed. `after` is the wait that the server asks for, in seconds."""
 
@@ -172,9 +168,9 @@ class Transport(ABC):
         if now != before:
             raise self._changed_error(f"it was: {before}; it is: {now}")
 
-    def _changed_error(self, how: str) -> RemoteChangedError:
+    def _changed_error(self, how: str) -> RemoteError:
         message = f"it has changed since it was opened ({how}); run again when nothing writes to it"
-        return RemoteChangedError(self.name, message, errno.ESTALE)
+        return RemoteError(self.name, message, errno.ESTALE)
 
     def parse_size(self, content_range: str | None, start: int, stop: int) -> int:
         """Return the file's size by Content-Range; the range must be the requested one, cut at the file's end."""
