@@ -122,17 +122,19 @@ def test_formats_that_cannot_hold_a_dataset_are_left_out():
     assert Tree(datasets).find(("many",)).names == ()
 
 
-def test_names_and_paths_stay_what_they_are():
-    assert dataset_path("run7") == ("run7",)
-    assert dataset_path("/data/my md.xtc") == ("data", "my md.xtc")
-    assert dataset_path("/data/a.xtc and 2 more (0123)") == ("data", "a.xtc and 2 more (0123)")
-
-
-def test_what_no_file_can_be_called():
-    assert dataset_path("a//b/../.") == ("a", "%", "b", "%2E%2E", "%2E")
-    assert dataset_path("50%") == ("50%25",)
-    assert dataset_path("/data/trajectory.trr") == ("data", "%74rajectory.trr")
-    assert dataset_path("topology.gro") == ("%74opology.gro",)
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("run7", "run7"),
+        ("/data/my md.xtc", "data/my md.xtc"),
+        ("a//b/../.", "a/%/b/%2E%2E/%2E"),
+        ("50%", "50%25"),
+        ("/data/trajectory.trr", "data/%74rajectory.trr"),
+        ("topology.gro", "%74opology.gro"),
+    ],
+)
+def test_names_are_paths_and_what_no_file_can_be_called_is_escaped(name, path):
+    assert "/".join(dataset_path(name)) == path
 
 
 def test_long_parts_are_cut_and_stay_apart():

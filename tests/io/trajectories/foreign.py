@@ -15,7 +15,6 @@ import numpy as np
 from MDAnalysis.core._get_readers import get_reader_for
 from MDAnalysisTests import datafiles
 
-import himach
 from himach.frame import RawFrame
 from himach.io.trajectories.origin import Origin
 from himach.io.trajectories.reader_file import construct
@@ -58,11 +57,6 @@ class Foreign:
         if self.topology is not None:
             keywords["n_atoms"] = mda.Universe(self.topology).atoms.n_atoms
         return read_by_mdanalysis(reader_class, self.path, **keywords)
-
-    @functools.cached_property
-    def n_atoms(self) -> int:
-        """Number of its atoms."""
-        return self.frames[0][2]
 
 
 def read_by_mdanalysis(reader_class: Any, path: str | Path, **keywords: Any) -> list[tuple[Any, ...]]:
@@ -138,24 +132,3 @@ def _files() -> dict[str, str]:
         if not name.startswith("_") and isinstance(value, str | os.PathLike) and os.path.isfile(value):
             names.setdefault(os.path.realpath(value), name)
     return {name: path for path, name in names.items() if name != "two_water_gro_multiframe"}
-
-
-def minimal_topology(folder: Path, n_atoms: int) -> Path:
-    """Write a topology of so many atoms."""
-    path = folder / f"top{n_atoms}.xyz"
-    if not path.exists():
-        path.write_text(f"{n_atoms}\n\n" + "C 0 0 0\n" * n_atoms)
-    return path
-
-
-class Seen(himach.Analysis):
-    """What each frame holds."""
-
-    def map(self, frame):
-        yield "frames", seen(frame)
-
-    def reduce(self, key, series):
-        return series.values
-
-    def finish(self, results):
-        return results["frames"]

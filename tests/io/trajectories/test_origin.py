@@ -1,10 +1,8 @@
 """Origins: files by number, what is said of them, patience with a network's disk, keywords of MDAnalysis."""
 
-import ast
 import bz2
 import contextlib
 import errno
-import importlib
 import pickle
 from pathlib import Path
 
@@ -16,10 +14,8 @@ from support.cache_data import analyse, bits
 from support.cache_data import make as make_of_cache_data
 from support.io_samples import copied, make
 
-import himach
 from himach.errors import TrajectoryError, UsageError
 from himach.io.trajectories import failures, files
-from himach.io.trajectories.failures import reason
 from himach.io.trajectories.keywords import check, keyword_names
 from himach.io.trajectories.origin import open_origin
 from himach.io.universe.topology import load_topology
@@ -121,26 +117,6 @@ def test_format_keyword_and_content(tmp_path):
     path = make(tmp_path / "a.xtc", [0, 1]).rename(tmp_path / "frames.part0002")
     assert open_origin([path]).kinds == ("XTC",)
     assert open_origin([path], keywords={"format": "XTC"}).n_frames == 2
-
-
-ROOT = Path(himach.__file__).parent
-
-
-def bare() -> list[tuple[str, str]]:
-    """Return module and name of every exception class of himach's readers that is raised without a text."""
-    found = set()
-    for path in sorted(ROOT.glob("io/**/*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Name) and node.exc.id[0].isupper():
-                module = path.relative_to(ROOT.parent).with_suffix("").as_posix().replace("/", ".")
-                found.add((module, node.exc.id))
-    return sorted(found)
-
-
-@pytest.mark.parametrize(("module", "name"), bare())
-def test_an_error_raised_without_words_has_some(module, name):
-    kind = getattr(importlib.import_module(module), name, None) or getattr(__import__("builtins"), name)
-    assert kind.__module__ == "builtins" or " " in reason(kind())
 
 
 NAMES = ["md.trr", "md.xtc", "md.dcd", "md.xyz"]

@@ -12,7 +12,7 @@ import MDAnalysis as mda
 import numpy as np
 import pytest
 from MDAnalysis.core.topology import Topology
-from MDAnalysis.core.topologyattrs import Atomnames, Bonds, Masses
+from MDAnalysis.core.topologyattrs import Bonds
 from MDAnalysis.core.universe import _topology_from_file_like
 from MDAnalysisTests import datafiles as data
 from support.cache_data import make
@@ -116,22 +116,6 @@ def test_a_copy_shares_nothing_that_changes():
 
 def test_what_cannot_be_pickled_is_not_attached():
     assert encode(Topology(2, 1, 1, [Bonds([(0, 1)], types=[lambda: None])]), {}) is None
-
-
-@pytest.mark.parametrize(
-    "attribute",
-    [
-        Atomnames(np.array(["", "\udc80é\0"], dtype=object)),
-        Bonds([(0, 1)], types=[("CT", 1.5, None)], order=[float("nan")]),
-        Bonds([(0, 1)], types=[{"k": 1}]),
-        Bonds([]),
-        Masses([np.nan, -0.0]),
-    ],
-)
-def test_odd_values_come_back(attribute):
-    topology = Topology(2, 1, 1, [attribute])
-    back, _ = decode(encode(topology, {}))
-    assert same(back, topology)
 
 
 def test_damage_is_noticed():

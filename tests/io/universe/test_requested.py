@@ -13,7 +13,6 @@ from support.io_samples import FORMATS
 from himach.errors import AnalysisError
 from himach.frame import RawFrame
 from himach.io.trajectories.origin import open_origin
-from himach.io.universe.gather import gather
 from himach.io.universe.requested import RequestedVectors
 from himach.io.universe.topology import load_topology
 from himach.io.universe.view import View
@@ -110,20 +109,6 @@ def test_what_needs_every_atom_is_refused():
             use()
     with pytest.raises(AttributeError):
         vectors.nonsense
-
-
-def test_rows_refuse_what_does_not_fit():
-    vectors, requested, index = np.zeros((N, 3), np.float32), np.ones(N, bool), np.arange(3)
-    for bad in (
-        (vectors.astype(float), requested, index),
-        (vectors[:, :2].copy(), requested, index),
-        (vectors[:5], requested, index),
-        (vectors, requested.astype(int), index),
-        (vectors, requested, index.astype(np.int32)),
-        (vectors, requested, np.arange(6)[::2]),
-    ):
-        with pytest.raises(ValueError, match="must be"):
-            gather(*bad)
 
 
 @pytest.fixture(scope="module")

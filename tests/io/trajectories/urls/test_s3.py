@@ -9,7 +9,7 @@ from support.commands import himach as command
 
 from himach.errors import UsageError
 from himach.io.trajectories.urls.byte_file import fetch, read_status
-from himach.io.trajectories.urls.transport import PassingError, RemoteChangedError, RemoteError, open_transport
+from himach.io.trajectories.urls.transport import PassingError, RemoteError, open_transport
 
 from .test_runs import outcome
 
@@ -112,7 +112,7 @@ def test_a_version_of_an_object_is_read(bucket):
         ("NoSuchBucket", 404, RemoteError, "there is no such file"),
         ("AccessDenied", 403, RemoteError, "it may not be read"),
         ("ExpiredToken", 400, RemoteError, "it may not be read"),
-        ("InvalidRange", 416, RemoteChangedError, "it has changed since it was opened"),
+        ("InvalidRange", 416, RemoteError, "it has changed since it was opened"),
         ("SlowDown", 503, PassingError, "SlowDown"),
         ("RequestTimeout", 400, PassingError, "RequestTimeout"),
         ("InvalidRequest", 400, RemoteError, "InvalidRequest"),
