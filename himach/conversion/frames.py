@@ -53,8 +53,9 @@ class Steps:
         ts = self._universe.trajectory.ts
         if (transform := options.transform_options).nojump and ts.dimensions is None:
             raise UsageError("nojump: the frames have no box by whose periods atoms jump; leave it out")
-        if transform.whole or transform.wrap == "molecules":
-            self._need_bonds()
+        if (transform.whole or transform.wrap == "molecules") and not len(self._bonds):
+            n_bonds = len(find_bonds(self._universe.atoms))
+            self.warnings.append(f"the topology has no bonds: {n_bonds} were guessed from distances in the first frame")
         steps: list[Transformation] = []
         for step in frame_steps(options.transform, self._universe):
             step(ts)
@@ -68,11 +69,6 @@ class Steps:
         self._written = rows(np.searchsorted(self.needed, self.atoms.indices))
         steps = [step.restricted_to(self.needed) for step in steps]
         self._before, self._after = (steps[:1], steps[1:]) if transform.whole else ([], steps)
-
-    def _need_bonds(self) -> None:
-        if not len(self._bonds):
-            n_bonds = len(find_bonds(self._universe.atoms))
-            self.warnings.append(f"the topology has no bonds: {n_bonds} were guessed from distances in the first frame")
 
     def write_topology(self, path: Path) -> None:
         """Write the topology with the positions of the first frame; call before `show`."""

@@ -34,7 +34,6 @@ from himach.selection import frames_text
 
 #: Packages that affect positions; which others are loaded depends on how ranks are started.
 MOVING = ("MDAnalysis", "numpy")
-LENGTH = 8  # bytes at the end of an unfinished file that hold the length of the state
 
 
 def write_record(path: Path, options: ConvertOptions, opened: OpenFrames, result: Converted, ranks: int) -> None:
@@ -87,7 +86,7 @@ class Unfinished:
         """Keep a file, synced by all ranks, for a conversion with the same identity."""
         state = io.BytesIO()
         np.savez(state, identity=identity, frames=self.frames, n_bytes=self.n_bytes, moved=self.moved)
-        target.write(self.n_bytes, [state.getvalue(), len(state.getvalue()).to_bytes(LENGTH, "little")])
+        target.write(self.n_bytes, [state.getvalue()])
         target.sync()
         target.take_name(_kept_name(target.path))
 
@@ -109,15 +108,12 @@ def take_unfinished(path: Path, temporary: Path, identity: Callable[[], str], st
             os.rename(_kept_name(path), temporary)
         except FileNotFoundError:
             return None
-    with suppress(OSError, ValueError, KeyError, EOFError, OverflowError, BadZipFile):  # another version, or damaged
-        end = file.seek(0, os.SEEK_END) - LENGTH
-        file.seek(max(0, end))
-        file.seek(end - int.from_bytes(file.read(LENGTH), "little"))
-        with np.load(io.BytesIO(file.read()[:-LENGTH]), allow_pickle=False) as state:
-            if str(state["identity"]) == identity():
-                unfinished = Unfinished(int(state["frames"]), int(state["n_bytes"]), state["moved"])
-                file.truncate(unfinished.n_bytes)
-                return unfinished
+    damage = suppress(OSError, ValueError, KeyError, EOFError, OverflowError, BadZipFile)  # or another version
+    with damage, np.lib.npyio.NpzFile(file) as state:  # it reads a ZIP file from its end, whatever lies before it
+        if str(state["identity"]) == identity():
+            unfinished = Unfinished(int(state["frames"]), int(state["n_bytes"]), state["moved"])
+            file.truncate(unfinished.n_bytes)
+            return unfinished
     with suppress(OSError):
         temporary.unlink()
     return None

@@ -277,7 +277,15 @@ def _check_atoms(files: Sequence[FrameFile]) -> None:
 def existing_path(path: str | os.PathLike[str], what: str) -> str:
     """Return the absolute path of an existing file; raises UsageError with a hint for a mistyped name."""
     if is_url(path):
-        return _check_remote(absolute(path), what)
+        name = absolute(path)
+        try:
+            if is_zarr(name):
+                ZarrFiles.from_path(name)
+            else:
+                read_status(name)
+        except RemoteError as error:
+            raise UsageError(f"{what} {name} cannot be read: {error.strerror}") from None
+        return name
     full_path = os.path.abspath(os.path.expanduser(path))
     engine = re.match(r"imd:/+(.*)", os.fspath(path))
     if engine:
@@ -308,18 +316,6 @@ def existing_path(path: str | os.PathLike[str], what: str) -> str:
     if what == "trajectory" and os.sep not in os.fspath(path):
         hint = f"; 'himach cache list' tells the datasets of this node's store{hint}"
     raise UsageError(f"there is no {what} {os.fspath(path)}{hint}")
-
-
-def _check_remote(name: str, what: str) -> str:
-    """Return the name of a remote file after checking that it can be read."""
-    try:
-        if is_zarr(name):
-            ZarrFiles.from_path(name)
-        else:
-            read_status(name)
-    except RemoteError as error:
-        raise UsageError(f"{what} {name} cannot be read: {error.strerror}") from None
-    return name
 
 
 def _open(path: str, topology: str | None, keywords: Mapping[str, Any], indexes: Mapping[str, XdrIndex]) -> FrameFile:

@@ -80,36 +80,25 @@ def first_lost(cnp.ndarray vectors not None, indices):
     return place if indices is None else int(indices[place])
 
 
-cdef bint plain(vectors, indices):
-    """Tell whether these are arrays as MDAnalysis has them for positions and atoms."""
-    if type(vectors) is not cnp.ndarray or type(indices) is not cnp.ndarray:
-        return False
-    cdef cnp.ndarray source = vectors, atom_indices = indices
-    return (
-        cnp.PyArray_ISCARRAY_RO(source) and cnp.PyArray_TYPE(source) == cnp.NPY_FLOAT32
-        and source.ndim == 2 and source.shape[1] == 3
-        and cnp.PyArray_ISCARRAY_RO(atom_indices) and cnp.PyArray_TYPE(atom_indices) == cnp.NPY_INT64
-        and atom_indices.ndim == 1
-    )
-
-
 def mean_row(vectors, indices):
     """Return ``vectors[indices].astype(float).mean(axis=0)`` if each index is one more than the one before, else None.
 
     Numpy adds up such rows one after the other, and so does this, to the last bit. None for a single row, too.
     """
-    if not plain(vectors, indices):
-        return None
-    cdef cnp.ndarray source = vectors, atom_indices = indices
-    cdef const int64_t *atoms = <const int64_t *>cnp.PyArray_DATA(atom_indices)
-    cdef Py_ssize_t i, n = atom_indices.shape[0]
+    cdef const float *row
+    cdef const int64_t *atoms
     cdef int64_t differences = 0
+    cdef Py_ssize_t i, n
+    try:
+        n, row, atoms = len(indices), floats(vectors, len(vectors)), integers(indices)
+    except (TypeError, ValueError):
+        return None
     for i in range(n):
         differences |= atoms[i] - atoms[0] - i
-    if n < 2 or differences or atoms[0] < 0 or atoms[n - 1] >= source.shape[0]:
+    if n < 2 or differences or atoms[0] < 0 or atoms[n - 1] >= len(vectors):
         return None
-    cdef const float *row = <const float *>cnp.PyArray_DATA(source) + 3 * atoms[0]
     cdef double x = 0, y = 0, z = 0
+    row += 3 * atoms[0]
     with nogil:
         for i in range(n):
             x += row[3 * i]

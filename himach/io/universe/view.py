@@ -276,7 +276,9 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         self.ts = timestep
         if self._auxs or self._transformations:
             timestep.show(False)
-            self._transform()
+            for auxiliary in self._auxs.values():
+                self.ts = auxiliary.update_ts(self.ts)
+            self.ts = self._apply_transformations(self.ts)
             if any(getattr(transformation, "turns", False) for transformation in self._transformations):
                 timestep.refuse_box = self._refuse_box
         if isinstance(self.ts, BoundTimestep):  # a transformation may have replaced it
@@ -305,11 +307,6 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
     def _timestep_data(self, raw: RawFrame) -> dict[str, Any]:
         """Return the same for the timestep, as MDAnalysis's writers use it; empty if the file is out of reach."""
         return self.data(raw) if raw.data is not None or self._origin.present else {}
-
-    def _transform(self) -> None:
-        for auxiliary in self._auxs.values():
-            self.ts = auxiliary.update_ts(self.ts)
-        self.ts = self._apply_transformations(self.ts)
 
     def _copy_positions(self, positions: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         if self._memory is None:

@@ -39,13 +39,11 @@ class Rows:
 
     def at(self, row: int, columns: int | None = None) -> Any:
         """Return a row, or its first `columns`; an array is valid until the next call."""
-        if not 0 <= row - self._first < len(self._block) or not self._has(columns):
+        has_columns = self._columns is None or (columns is not None and columns <= self._columns)
+        if not 0 <= row - self._first < len(self._block) or not has_columns:
             self._load(row, columns)
         values = self._block[row - self._first]
         return values if columns is None else values[:columns]
-
-    def _has(self, columns: int | None) -> bool:
-        return self._columns is None or (columns is not None and columns <= self._columns)
 
     def _load(self, row: int, columns: int | None) -> None:
         first = row // self.chunk_rows * self.chunk_rows

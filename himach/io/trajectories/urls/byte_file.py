@@ -119,17 +119,14 @@ class _RemoteFile:
             if self.mirror is None or self.mirror.state != state or self.mirror.lost:
                 self.mirror = Mirror(self._transport, state)
             self.mirror.reads_most, self.mirror.transport = self._reads_most, self._transport
-            _names[self.mirror.path] = self.name
             return self.mirror
 
-    def close(self) -> str:
-        """Close the mirror, and return its path."""
+    def close(self) -> None:
+        """Close the mirror."""
         with self._lock:
             mirror, self.mirror = self.mirror, None
-        if mirror is None:
-            return ""
-        mirror.close()
-        return mirror.path
+        if mirror is not None:
+            mirror.close()
 
     def _request_state(self) -> RemoteState:
         """Ask the server for the state; retry passing errors."""
@@ -150,7 +147,6 @@ class _RemoteFile:
         return state
 
 
-_names: dict[str, str] = {}  # of remote files, by their local paths
 _remote_files: dict[tuple[int, str], _RemoteFile] = {}  # by process, as forks inherit the entries
 
 
@@ -190,7 +186,8 @@ def local_path(path: str) -> str:
 
 def label(path: str) -> str:
     """Return the name to show for a local path: that of the remote file it mirrors, else the path."""
-    return _names.get(path, path)
+    remotes = [remote for remote in _remote_files.values() if remote.mirror is not None and remote.mirror.path == path]
+    return remotes[0].name if remotes else path
 
 
 def fetch(name: str, places: Sequence[tuple[int, int]]) -> str:
@@ -215,9 +212,8 @@ def close_mirrors(paths: Iterable[str], forget: bool = False) -> None:
     for path in filter(is_url, paths):
         key = (os.getpid(), path)
         remote = _remote_files.pop(key, None) if forget else _remote_files.get(key)
-        local = "" if remote is None else remote.close()
-        if forget:
-            _names.pop(local, None)
+        if remote is not None:
+            remote.close()
 
 
 def _status(state: RemoteState) -> Status:

@@ -69,7 +69,8 @@ def absolute(path: PathLike) -> str:
     user, _, place = parts.netloc.rpartition("@")
     query = [word for word in parts.query.split("&") if word]
     clear = [word for word in query if word.partition("=")[0].lower() in _TELLING or _DIGEST in word]
-    names = [word if word in clear else _digest(word) for word in query if not _is_credential(word)]
+    lasting = [word for word in query if not _CREDENTIALS.fullmatch(word.partition("=")[0].lower())]
+    names = [word if word in clear else _digest(word) for word in lasting]
     name = urlunsplit((parts.scheme, place, parts.path, "&".join(names), ""))
     if name == url:
         _addresses.setdefault(name, url)
@@ -108,10 +109,6 @@ def local_file_name(name: str) -> str:
     """Return the last part of a URL's path as a local file name; its suffix gives the format."""
     parts = _SUFFIX.findall(unquote(urlsplit(name).path).rpartition("/")[2])
     return ("".join(parts)[-100:]).lstrip(".") or "file"
-
-
-def _is_credential(word: str) -> bool:
-    return _CREDENTIALS.fullmatch(word.partition("=")[0].lower()) is not None
 
 
 def _digest(word: str) -> str:
