@@ -148,17 +148,6 @@ static inline int bitmaps_place(struct bitmaps_plan *plan, const uint32_t *ids, 
     return bitmaps_place_plain(plan, ids, at, bits, n, width, bitmaps, words);
 }
 
-/* Write how many bits each of n rows of `width` words has. */
-BITS_CLONES static void bitmaps_count(const uint64_t *bits, size_t n, size_t width, uint32_t *counts) {
-    for (size_t i = 0; i < n; i++) {
-        uint32_t count = 0;
-        for (size_t j = 0; j < width; j++) {
-            count += (uint32_t)__builtin_popcountll(bits[i * width + j]);
-        }
-        counts[i] = count;
-    }
-}
-
 /*
  * Write the numbers of the bits of a bitmap, and up to `BITMAPS_AHEAD` more behind them: the processor guesses how long
  * a loop of eight takes, but not how many bits a word has. Return how many numbers there are.

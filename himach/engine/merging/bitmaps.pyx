@@ -26,7 +26,6 @@ cdef extern from "bitmaps.h" nogil:
         uint64_t *bitmaps, size_t words
     )
     void bitmaps_set(uint64_t *bitmap, uint32_t frame)
-    void bitmaps_count(const uint64_t *bits, size_t n, size_t width, uint32_t *counts)
     size_t bitmaps_write(const uint64_t *bitmap, size_t words, uint32_t *out)
 
 
@@ -34,16 +33,6 @@ def use_portable(bint portable):
     """Let bits be placed one by one, as on any processor, or by what this one has, for tests of both."""
     global bitmaps_portable
     bitmaps_portable = portable
-
-
-def count_bits(const uint64_t[:, ::1] bits):
-    """Return uint32 (n,), how many bits of each row of `bits` (n, w) are set."""
-    out = np.empty(bits.shape[0], dtype=np.uint32)
-    cdef uint32_t[::1] counts = out
-    if bits.shape[0]:
-        with nogil:
-            bitmaps_count(&bits[0, 0], bits.shape[0], bits.shape[1], &counts[0])
-    return out
 
 
 cdef class Plan:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from himach.engine.merging.bitmaps import Bitmaps, Plan, count_bits, expand_bits, expand_intervals, expand_rows
+from himach.engine.merging.bitmaps import Bitmaps, Plan, expand_bits, expand_intervals, expand_rows
 from himach.engine.pairs.block import Array, Block, Bounds, Column, Form, Kind, row_bytes
 from himach.engine.stamps import Places
 from himach.errors import AnalysisError
@@ -52,12 +52,12 @@ class MergeInput:
 
     def counts(self) -> npt.NDArray[np.uint32]:
         """Return the number of frames of each row."""
+        counts: npt.NDArray[np.uint32] = np.ones(len(self), dtype=np.uint32)
         if self.form == Form.BITS:
-            return count_bits(self.values)
-        if self.form == Form.INTERVAL:
-            counts: npt.NDArray[np.uint32] = self.values
-            return counts
-        return np.ones(len(self), dtype=np.uint32)
+            counts = np.bitwise_count(self.values).sum(axis=1, dtype=np.uint32)
+        elif self.form == Form.INTERVAL:
+            counts = self.values
+        return counts
 
     def chosen(self, rows: npt.NDArray[np.int64]) -> MergeInput:
         """Return some of the rows of presence."""

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.engine.pairs.keys import ENCODED, ROWS, decode
-from himach.engine.pairs.sharding import count_places, scatter, shard_rows
+from himach.engine.pairs.sharding import shard_rows
 from himach.engine.pairs.values import restore
 
 #: Number of shards of keys, unless there are many ranks; and its maximum, so that shard numbers are uint16.
@@ -162,10 +162,10 @@ def by_shard(form: Form, width: int, columns: Columns, shards: int) -> Block:
     """Return unsorted rows as a block."""
     keys = columns["keys"]
     hashed = np.fromiter(map(crc32, keys), dtype=np.int64, count=len(keys)) if width == ENCODED else keys
-    places, bounds = count_places(
-        shard_rows(np.ascontiguousarray(hashed).reshape(len(keys), max(width, 1)), shards), shards
-    )
-    return Block(form, width, bounds, **{name: _moved(column, places) for name, column in columns.items()})
+    ids = shard_rows(np.ascontiguousarray(hashed).reshape(len(keys), max(width, 1)), shards)
+    order = np.argsort(ids, kind="stable")
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(ids, minlength=shards))])
+    return Block(form, width, bounds, **{name: column.take(order, axis=0) for name, column in columns.items()})
 
 
 def objects(values: Sequence[Any]) -> Array:
@@ -183,13 +183,3 @@ def raw(column: Array) -> Raw:
     if column.nbytes == 0:
         return np.empty(0, dtype=np.uint8)
     return np.ascontiguousarray(column).reshape(-1).view(np.uint8)
-
-
-def _moved(column: Array, places: npt.NDArray[np.uint32]) -> Array:
-    """Return `column` (n, ...) with its row i at row ``places[i]``."""
-    out = np.empty_like(column, order="C")
-    if column.dtype.hasobject:
-        out[places] = column
-    elif column.nbytes:
-        scatter(raw(column), places, raw(out))
-    return out

@@ -1,8 +1,7 @@
 """Columns by shard, without comparisons: where rows belong, and columns moved accordingly.
 
-`shard_pairs()` does it all for the pairs of a chunk. For others, `shard_rows()` says where rows belong,
-`count_places()` turns that into places by a counting sort, `scatter()` moves a column there; `join_shards()` puts the
-same shards of many blocks behind one another. All are stable.
+`shard_pairs()` does it all for the pairs of a chunk. For others, `shard_rows()` says where rows belong.
+`join_shards()` puts the same shards of many blocks behind one another. All are stable.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -91,53 +90,6 @@ def shard_rows(const int64_t[:, ::1] keys, uint32_t shards):
         for i in range(n):
             shard[i] = shards_of(&keys[i, 0], width, shards)
     return out
-
-
-def count_places(const uint16_t[::1] ids, Py_ssize_t groups):
-    """Return (places, bounds) of a stable counting sort of `ids`, all below `groups`.
-
-    Row i belongs at ``places[i]`` (uint32), and group g fills the rows ``bounds[g]:bounds[g + 1]`` (int64).
-    """
-    cdef Py_ssize_t n = ids.shape[0], i
-    places_out = np.empty(n, dtype=np.uint32)
-    bounds_out = np.zeros(groups + 1, dtype=np.int64)
-    cdef uint32_t[::1] places = places_out
-    cdef int64_t[::1] bounds = bounds_out
-    cdef uint32_t *cursor = <uint32_t *>calloc(groups + 1, sizeof(uint32_t))
-    if cursor == NULL:
-        raise MemoryError
-    with nogil:
-        for i in range(n):
-            cursor[ids[i] + 1] += 1
-        for i in range(groups):
-            cursor[i + 1] += cursor[i]
-            bounds[i + 1] = cursor[i + 1]
-        for i in range(n):
-            places[i] = cursor[ids[i]]
-            cursor[ids[i]] += 1
-    free(cursor)
-    return places_out, bounds_out
-
-
-def scatter(const uint8_t[::1] source, const uint32_t[::1] places, uint8_t[::1] target):
-    """Move row i of `source` to row ``places[i]`` of `target`; both are columns seen as bytes, aligned or not."""
-    cdef Py_ssize_t n = places.shape[0], i, size
-    if n == 0 or source.shape[0] == 0:
-        return
-    size = source.shape[0] // n
-    cdef const uint8_t *src = &source[0]
-    cdef uint8_t *dst = &target[0]
-    with nogil:
-        # Sizes that the compiler knows make single moves.
-        if size == 8:
-            for i in range(n):
-                memcpy(dst + places[i] * <size_t>8, src + i * 8, 8)
-        elif size == 4:
-            for i in range(n):
-                memcpy(dst + places[i] * <size_t>4, src + i * 4, 4)
-        else:
-            for i in range(n):
-                memcpy(dst + places[i] * <size_t>size, src + i * size, size)
 
 
 def join_shards(const uint64_t[::1] addresses, const int64_t[:, ::1] bounds, Py_ssize_t size, uint8_t[::1] target):
