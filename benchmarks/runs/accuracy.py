@@ -32,8 +32,8 @@ def is_held(row: Mapping[str, Any]) -> bool:
 def accuracy(path: Path) -> dict[str, Accuracy]:
     """Return what results say of each kind of prediction; a kind that was never looked at blind is not there.
 
-    Kinds are those of predictions (`himach.planning.model.KINDS`), and parts of them: ``shuffle``, ``lost`` (a second
-    run where a node has lost its cache), ``rounds`` (Zazen's).
+    Kinds are those of predictions (`himach.planning.model.KINDS`), and parts of them: ``shuffle``,
+    ``rounds`` (Zazen's).
     """
     found: dict[str, list[Mapping[str, Any]]] = {}
     for row in json.loads(path.read_text())["rows"]:

@@ -1,7 +1,7 @@
 """Plans beside what they predict: runs on virtual hosts, some to fit to and the widest predicted blind.
 
 A plan is fitted to the records of first and second runs on few hosts (`.virtual`) and never sees those on many, nor any
-staging, nor a lost cache. To Zazen's rounds nothing is fitted: the links' rate and latency are measured, and the closed
+staging. To Zazen's rounds nothing is fitted: the links' rate and latency are measured, and the closed
 forms do the rest. First runs keep no frames.
 """
 
@@ -101,12 +101,11 @@ def _compared(name: str, lines: Lines, machine: Machine) -> list[dict[str, Any]]
     costs = _fitted(name, lines, machine)
     rows = []
     for hosts in (*FITTED, *BLIND):
-        for kind in (*KINDS, "lost"):
+        for kind in KINDS:
             found = lines.found(name, hosts, kind)
             if not found:
                 continue
-            asked = PredictionInput(hosts, 1, FRAMES * hosts, lost=int(kind == "lost"))
-            one = predict(costs, machine, asked, "second" if kind == "lost" else kind)  # type: ignore[arg-type]
+            one = predict(costs, machine, PredictionInput(hosts, 1, FRAMES * hosts), kind)
             assert not isinstance(one, str), one
             seconds = found if kind == "stage" else [record["seconds"]["total"] for record in found]
             rows.append(_row(name, kind, hosts, one["total"], seconds, one["limit"], blind=hosts in BLIND))

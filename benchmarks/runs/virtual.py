@@ -1,4 +1,4 @@
-"""What is measured on virtual hosts for plans: runs, staging, a lost cache, Zazen's rounds; in turns, as lines of JSON.
+"""What is measured on virtual hosts for plans: runs, staging, Zazen's rounds; in turns, as lines of JSON.
 
 The hosts have links and an origin of set rates (`..harness.hosts`), and analyses that sleep (`..analyses.calibrated`),
 so that sixteen of them fit on few cores. All numbers of hosts have equally many frames a host. Their rates are about
@@ -31,12 +31,10 @@ from ..harness.hosts import Hosts
 from ..harness.interleave import scratch
 from .machine import link, reading
 
-__all__ = ["BLIND", "CASES", "FITTED", "FRAMES", "LOST", "ROUNDS", "ROUND_FRAMES", "Lines", "measure"]
+__all__ = ["BLIND", "CASES", "FITTED", "FRAMES", "ROUNDS", "ROUND_FRAMES", "Lines", "measure"]
 
 FITTED, BLIND = (1, 2, 4), (8, 16)
 CASES = ("LightMap", "HeavyMap", "HeavyReduce")
-#: Those of which one host's cache is lost, too, where there are so many hosts.
-LOST = ("HeavyMap", "HeavyReduce")
 FRAMES = 320  # of each host
 ATOMS = 1000
 #: Bytes a second of a host's link, and of the origin for all.
@@ -175,10 +173,7 @@ def machine_of(world: World, trajectory: str) -> dict[str, float]:
 
 
 def runs_of(world: World, names: Sequence[str], topology: str, trajectory: str) -> dict[str, dict[str, Any]]:
-    """Return, by analysis, records of a first and a second run, seconds of staging, and a run beside a lost cache.
-
-    Collective.
-    """
+    """Return, by analysis, records of a first and a second run, and seconds of staging (collective)."""
     _to_scale()
     from himach.benchmarks.analyses import calibrated
     from himach.staging.options import StageOptions
@@ -199,13 +194,6 @@ def runs_of(world: World, names: Sequence[str], topology: str, trajectory: str) 
         _start_cold(world, trajectory)
         second = himach.run(analysis(), trajectory, topology, cache=cache, progress=False).record
         found[name] = {"first": first, "second": second, "stage": max(world.comm.allgather(staged))}
-        if name in LOST and world.comm.size in BLIND:
-            world.comm.barrier()
-            if world.comm.rank == world.comm.size - 1:
-                shutil.rmtree(cache)
-                cache.mkdir()
-            _start_cold(world, trajectory)
-            found[name]["lost"] = himach.run(analysis(), trajectory, topology, cache=cache, progress=False).record
         world.comm.barrier()
         shutil.rmtree(cache)
     return found

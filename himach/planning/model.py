@@ -26,8 +26,6 @@ KINDS: tuple[Kind, ...] = ("first", "second", "stage")
 Outcome = tuple[dict[str, float], dict[str, float]]
 
 LOW, MIDDLE, HIGH = 0.05, 0.5, 0.95
-#: Mean extra bytes of reading part of a file without its neighbours: pages are read whole.
-PAGE = 4096
 #: Seconds between two commits of kept pairs (`himach.checkpoint.checkpoint_writer`).
 COMMIT_SECONDS = 30.0
 #: Assumed values of an unknown network: lowest and highest bytes a second, latency in seconds, rate of combining
@@ -73,12 +71,11 @@ ACCURACY: dict[Kind, Accuracy] = {
 
 @dataclass(frozen=True)
 class PredictionInput:
-    """Input of a prediction: nodes, ranks per node, frames, and nodes whose caches are lost."""
+    """Input of a prediction: nodes, ranks per node and frames."""
 
     nodes: int
     ranks_per_node: int
     frames: int
-    lost: int = 0
 
     @property
     def ranks(self) -> int:
@@ -220,7 +217,10 @@ class _Model:
             disk = self.frames * write  # of all ranks of a node
             limits |= {"writing to disks": max(limits.pop("map()"), disk), "starting": extra["opening"]}
             return {"startup": extra["opening"], "map": max(filling, disk) + extra["after_map"]}, limits
-        mapping, limits = self._mapping(kind, level)
+        if kind == "first":
+            mapping, limits = self._from_origin(costs.first, costs.compute, costs.cpu_part, self.ranks, level)
+        else:
+            mapping, limits = self._from_cache(level)
         mapping += extra["after_map"]
         rounds = travel = 0.0
         most = forms.most_loaded(costs.parts * self.pairs, quantities["keys"], request.ranks, level)
@@ -244,19 +244,6 @@ class _Model:
             "startup": extra["startup"], "zazen": extra["zazen"] + rounds, "map": mapping, "reduce": reducing,
             "shuffle": extra["shuffle"] + travel, "finish": extra["finish"], "rest": costs.rest,
         }, limits  # fmt: skip
-
-    def _mapping(self, kind: Kind, level: float) -> tuple[float, dict[str, float]]:
-        costs = self.costs
-        if kind == "first":
-            return self._from_origin(costs.first, costs.compute, costs.cpu_part, self.ranks, level)
-        mapping, limits = self._from_cache(level)
-        if lost_ranks := self.request.lost * self.per_node:
-            # No other node has their frames, and their load is lowest, so they read these from the origin. The frames
-            # are scattered there, because staging deals frames out round-robin.
-            pieces = costs.first._replace(nbytes=costs.first.nbytes + PAGE)
-            read, added = self._from_origin(pieces, costs.compute, costs.cpu_part, lost_ranks, level)
-            mapping, limits = max(mapping, read), {**limits, **added}
-        return mapping, limits
 
     def _from_cache(self, level: float) -> tuple[float, dict[str, float]]:
         """Return the map phase from caches, which nodes do not share: the time of the slowest node."""

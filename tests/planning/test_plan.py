@@ -14,9 +14,8 @@ from support import commands
 
 import himach
 from himach.errors import UsageError
-from himach.planning.costs import Costs, observe
 from himach.planning.machine import Machine, read_machine
-from himach.planning.model import WORTH, PredictionInput, busiest, large_members, predict
+from himach.planning.model import WORTH, busiest, large_members
 from himach.runner.ensemble import member_run
 
 MACHINE = Machine(cores=16, memory=1 << 36, network=1e9, latency=1e-5, origin=1e8, disk_read=1e9, disk_write=1e9)
@@ -148,14 +147,6 @@ def test_what_grew_with_nodes_in_the_records_grows_in_the_plan():
     runs = [record(cached=True, ranks=16 * n, nodes=n, shuffle=0.05 * 16 * n) for n in (1, 2, 4)]
     plan = himach.plan(runs, nodes=[1, 2, 4, 64], ranks_per_node=16, machine=Machine(disk_read=1e9, network=1e9))
     assert column(plan, "shuffle", "second", "phases") == pytest.approx([0.8, 1.6, 3.2, 51.2], rel=0.02)
-
-
-def test_a_lost_cache_is_read_from_the_origin():
-    runs = [record(frame_bytes=100_000, read=0.02), record(frame_bytes=100_000, cached=True)]
-    costs = Costs([observe(run, "run") for run in runs], MACHINE)
-    whole, lost = (predict(costs, MACHINE, PredictionInput(4, 1, 4000, lost=count), "second") for count in (0, 1))
-    assert whole["map"] == pytest.approx(1000 * 0.012, rel=0.01)
-    assert lost["map"] == pytest.approx(1000 * 0.03, rel=0.05)
 
 
 def test_two_million_nodes_are_planned_in_little_time_and_memory():
