@@ -10,15 +10,6 @@ cdef extern from "proteins/dssp.h":
                     const float *box, uint8_t *states) nogil
 
 
-cdef object ARRAY = np.ndarray, FLOATS = np.dtype(np.float32), INTEGERS = np.dtype(np.int64)
-cdef object FLAGS = np.dtype(np.bool_)
-
-
-cdef bint is_array(array, dtype, int n_axes):
-    """Tell whether an array can be taken as it is: conversions and their checks take longer than a small protein."""
-    return type(array) is ARRAY and array.dtype is dtype and array.ndim == n_axes and array.flags.c_contiguous
-
-
 def dssp(backbone, chains=None, prolines=None, box=None):
     """Return the secondary structure of a protein by the definitions of DSSP, one letter a residue.
 
@@ -66,41 +57,19 @@ def dssp(backbone, chains=None, prolines=None, box=None):
     >>> bytes(himach.kernels.dssp(helix)).decode()
     '-HHHHHHHHHH-'
     """
-    cdef const float[:, :, ::1] positions
-    if is_array(backbone, FLOATS, 3):
-        positions = backbone
-    if positions is None or positions.shape[1] != 4 or positions.shape[2] != 3 or positions.shape[0] > MAX_ATOMS // 4:
-        positions = as_backbone("backbone", backbone)
+    cdef const float[:, :, ::1] positions = as_backbone("backbone", backbone)
     cdef Py_ssize_t n = positions.shape[0]
-    cdef const int64_t[::1] numbers
-    cdef const uint8_t[::1] flags
-    cdef const int64_t *of_chain = NULL
-    cdef const uint8_t *is_proline = NULL
+    cdef const int64_t[::1] numbers = None if chains is None else as_numbers("chains", chains, n)
+    cdef const uint8_t[::1] flags = None if prolines is None else as_flags("prolines", prolines, n)
+    cdef const float[::1] sizes = as_box(box)
     result = np.empty(n, np.uint8)
     cdef uint8_t[::1] states = result
-    cdef const float[::1] sizes
-    cdef const float *sides = NULL
-    cdef int status
     if n == 0:
         return result
-    if chains is not None:
-        if is_array(chains, INTEGERS, 1):
-            numbers = chains
-        if numbers is None or numbers.shape[0] != n:
-            numbers = as_numbers("chains", chains, n)
-        of_chain = &numbers[0]
-    if prolines is not None:
-        if is_array(prolines, FLAGS, 1):
-            flags = prolines
-        if flags is None or flags.shape[0] != n:
-            flags = as_flags("prolines", prolines, n)
-        is_proline = &flags[0]
-    if box is not None:
-        if is_array(box, FLOATS, 1):
-            sizes = box
-        if sizes is None or sizes.shape[0] != 6:
-            sizes = as_box(box)
-        sides = &sizes[0]
+    cdef const int64_t *of_chain = NULL if numbers is None else &numbers[0]
+    cdef const uint8_t *is_proline = NULL if flags is None else &flags[0]
+    cdef const float *sides = NULL if sizes is None else &sizes[0]
+    cdef int status
     with nogil:
         status = dssp_assign(&positions[0, 0, 0], of_chain, is_proline, n, sides, &states[0])
     if status == DSSP_NO_MEMORY:
