@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from himach.ranks.ranks import Ranks
     from himach.report.files import write_report
     from himach.result import Result
-    from himach.runner.follow import follow
+    from himach.runner.live.follow import follow
     from himach.runner.options import Output
     from himach.runner.run import run
 
@@ -94,7 +94,7 @@ _HOMES = {
     "himach.output.formats": "TextFile",
     "himach.io.push.writer": "Writer",
     "himach.conversion.convert": "convert",
-    "himach.runner.follow": "follow",
+    "himach.runner.live.follow": "follow",
     "himach.runner.run": "run",
     "himach.report.files": "write_report",
 }

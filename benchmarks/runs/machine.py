@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from himach.planning.machine import Machine
 from himach.ranks.communicator import Communicator, World
-from himach.runner.run import on_ranks
+from himach.runner.commands import on_ranks
 
 from ..harness.disk import forget
 from ..harness.options import DIRECTORY, PATH

@@ -134,7 +134,7 @@ def _output_error(error: BaseException) -> BaseException:
 def _fail(error: BaseException) -> int:
     """Report an error once, however many ranks have it, and return the exit code."""
     from himach.ranks.collective import is_everywhere
-    from himach.runner.run import report
+    from himach.runner.commands import report
 
     himach_error = as_himach(error)
     if promised_rank() == 0:

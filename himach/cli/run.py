@@ -233,7 +233,7 @@ def run(
 
     Under srun or mpiexec each process is a rank; otherwise -n starts the ranks on this machine.
     """
-    from himach.runner.run import on_ranks
+    from himach.runner.commands import on_ranks
 
     options["cache"] = shared.chosen_cache(options["cache"], server, key)
     ranks = ranks if rerun else _add_defaults(options, ranks)
@@ -242,7 +242,7 @@ def run(
         from himach.runner.rerun import read_record, recorded_ranks
 
         ranks = recorded_ranks(read_record(rerun))
-    _show(on_ranks(command, shared.started_ranks(ranks, oversubscribe), keeps=command.keeps))
+    _show(on_ranks(command, shared.started_ranks(ranks, oversubscribe), keeps=command.keeps)[0])
 
 
 @click.command(cls=RunWords, sections=SECTIONS)
@@ -258,11 +258,11 @@ def follow(ctx: click.Context, /, ranks: int | None, oversubscribe: bool, **opti
     There is an outcome every so many frames (--every), and the last one at the end: when an engine ends, no frame came
     for a while (--idle), or by Ctrl-C. ANALYSIS is as of 'himach run'.
     """
-    from himach.runner.commands import follow as follow_frames
+    from himach.runner.live.follow import follow_command
 
     ranks = _add_defaults(options, ranks)
     live = LiveOptions(**{name: options.pop(name) for name in LIVE})
-    _show(follow_frames(_command(ctx, options), live, shared.started_ranks(ranks, oversubscribe)))
+    _show(follow_command(_command(ctx, options), live, shared.started_ranks(ranks, oversubscribe)))
 
 
 def _add_defaults(options: dict[str, Any], ranks: int | None) -> int | None:
@@ -328,7 +328,8 @@ def analyses(ctx: click.Context, /, names: tuple[str, ...]) -> None:
     'himach analyses MDAnalysis' lists MDAnalysis's own.
     """
     from himach import examples
-    from himach.runner.scripts import describe_analysis, doc_summary, find_class, foreign_analyses
+    from himach.runner.methods_text import doc_summary
+    from himach.runner.scripts import describe_analysis, find_class, foreign_analyses
 
     for i, name in enumerate(names):
         if i:

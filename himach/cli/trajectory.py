@@ -133,7 +133,7 @@ def convert(
     With --ensemble in place of TRAJ, {member} in the names of files stands for the name of each of many simulations.
     """
     from himach.conversion.commands import ConvertCommand
-    from himach.runner.run import on_ranks
+    from himach.runner.commands import on_ranks
 
     shared.check_required(ctx, trajectories=options["trajectories"] or options["ensemble"])
     options["transform"] = shared.take_transform(options)
@@ -174,8 +174,7 @@ def stage(
 
     With --assemble, the trajectory is the name under which the ranks of a simulation have pushed slices.
     """
-    from himach.runner.commands import StageCommand
-    from himach.runner.run import on_ranks
+    from himach.runner.commands import StageCommand, on_ranks
 
     values = {"server": shared.chosen_cache(None, server, key), **options}
     values = {name: value for name, value in values.items() if value is not None}

@@ -53,10 +53,9 @@ from himach.ranks.process_exit import promised_rank, under_launcher
 from himach.ranks.progress import Progress, is_watched
 from himach.ranks.quiet import quiet_ranks
 from himach.ranks.ranks import Ranks
-from himach.runner.follow import run_live
-from himach.runner.live.updates import Update
-from himach.runner.options import LiveOptions, mapping_deadline
-from himach.runner.run import check_ranks, on_ranks
+from himach.runner.commands import check_ranks, on_ranks
+from himach.runner.live.follow import run_live
+from himach.runner.options import LiveOptions, Update, mapping_deadline
 
 PathLike = str | os.PathLike[str]
 #: Maximum frames that a rank holds at a time, and maximum bytes of their positions.
@@ -183,7 +182,7 @@ def convert(
 def convert_engine(options: ConvertOptions, ranks: int | Ranks | None) -> Converted:
     """Convert the frames of an engine until it ends, the user presses Ctrl-C, or the requested number has arrived.
 
-    The frames are kept as a dataset, also if its conversion fails. For `ranks` see `himach.runner.follow.run_live`.
+    The frames are kept as a dataset, also if its conversion fails. For `ranks` see `run_live`.
     """
     options.check_files()  # before the engine begins
 

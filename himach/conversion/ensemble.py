@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from himach.conversion.options import ConvertOptions
@@ -31,8 +31,7 @@ def convert_members(
         return attempt(member_world, member, partial(convert_one, member_world, request))
 
     results = each_member(world, options, [member for member, _ in jobs], convert, options.quiet)
-    by_rank = world.comm.gather(results)
-    return on_first_rank(world.comm, partial(_combine, options, jobs, by_rank, start), share=True)
+    return on_first_rank(world.comm, partial(_combine, options, jobs, results, start), share=True)
 
 
 def _member_options(options: ConvertOptions) -> MemberJobs:
@@ -49,12 +48,12 @@ def _member_options(options: ConvertOptions) -> MemberJobs:
 
 
 def _combine(
-    options: ConvertOptions, jobs: MemberJobs, by_rank: Sequence[Mapping[int, Converted | HimachError]], start: float
+    options: ConvertOptions, jobs: MemberJobs, results: Sequence[Converted | HimachError], start: float
 ) -> Converted:
     """Return the result of all members; raises HimachError if any failed."""
-    results = dict(sorted((index, result) for rank_results in by_rank for index, result in rank_results.items()))
-    failed = [result for result in results.values() if isinstance(result, HimachError)]
-    members = {jobs[index][0].name: result for index, result in results.items() if isinstance(result, Converted)}
+    failed = [result for result in results if isinstance(result, HimachError)]
+    named = zip([member.name for member, _ in jobs], results, strict=True)
+    members = {name: result for name, result in named if isinstance(result, Converted)}
     warned: dict[str, list[str]] = {}
     for name, result in members.items():
         for text in result.warnings:

@@ -36,7 +36,7 @@ from himach.ranks.process_exit import promised_rank, promised_ranks, under_launc
 from himach.ranks.progress import Progress, is_watched
 from himach.ranks.quiet import quiet_ranks
 from himach.ranks.ranks import Ranks
-from himach.runner.run import check_ranks, on_ranks
+from himach.runner.commands import check_ranks, on_ranks
 
 _positions = AtomGroup.positions
 _center = GroupBase.center

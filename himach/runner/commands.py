@@ -1,30 +1,40 @@
-"""Requests of ``himach run`` and ``himach stage`` as plain text, which each rank interprets by itself."""
+"""Work of ranks, which `on_ranks()` does here or on ranks that it starts.
+
+`RunCommand` and `StageCommand` are ``himach run`` and ``himach stage`` as plain text, which each rank interprets.
+"""
 
 from __future__ import annotations
 
+import logging
+import os
+import pickle
 import sys
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from himach.errors import HimachError, UsageError
+from himach.errors import HimachError, UsageError, as_himach, printable_lines
 from himach.output.figures.drawer import Drawer
-from himach.ranks.collective import on_first_rank, run_collectively
-from himach.ranks.communicator import World
-from himach.ranks.launch.preload import preload
+from himach.ranks.collective import check_together, is_everywhere, on_first_rank, run_collectively
+from himach.ranks.communicator import World, alone
+from himach.ranks.launch.pool import RANK, pack_work, spawn
+from himach.ranks.launch.preload import interrupts_wait, preload
+from himach.ranks.launch.stop_requests import sigusr1_ignored
+from himach.ranks.process_exit import guard_os_exit, is_interruption, promised_ranks, under_launcher
 from himach.ranks.quiet import quiet_ranks, say
-from himach.ranks.ranks import Ranks
-from himach.runner.options import Job, LiveOptions, RunOptions, parse_keywords
+from himach.ranks.ranks import Ranks, check_machine
+from himach.runner.options import Job, Update, parse_keywords
 from himach.staging.options import StageOptions
 
 if TYPE_CHECKING:  # it imports numpy, which the starting process does not need
     from himach.output.record import Record
     from himach.result import Result
-    from himach.runner.live.updates import Update
+    from himach.runner.rank import RankOutcome
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -56,17 +66,12 @@ class RunCommand:
         """Return the fields of a `Job`, including the keywords."""
         return {**self.options, "keywords": parse_keywords(self.keywords)}
 
-    def __call__(self, world: World) -> str | None:
-        """Run as one of the ranks; return a summary line on rank 0 unless quiet."""
-        return self.run(world)[0]
-
-    def run(self, world: World) -> tuple[str | None, Record | None]:
-        """Run as one of the ranks; return the summary line and, on rank 0, the run's record without its members."""
+    def __call__(self, world: World) -> tuple[str | None, Record | None]:
+        """Run as one of the ranks; return, on rank 0, a summary unless quiet, and the record without its members."""
         with quiet_ranks(world.comm.rank, command=True):
             preload()
             from himach.output.summary import summary
             from himach.result import print_outcome
-            from himach.runner.run import run_here
             from himach.runner.scripts import script_digests
 
             job = self._make_job(world)
@@ -154,18 +159,74 @@ class StageCommand:
             return None if options.quiet or world.comm.rank else message
 
 
-def follow(command: RunCommand, live: LiveOptions, ranks: int) -> str | None:
-    """Run a command repeatedly while frames arrive, on `ranks` ranks; return the summary line of the last run."""
-    from himach.runner.follow import run_live
-    from himach.runner.run import on_ranks
+def run_here(world: World, job: Job, started: float) -> Result:
+    """Run `job` as one of the ranks of `world`."""
+    with interrupts_wait():
+        import MDAnalysis  # noqa: F401
+    from himach.result import Result
 
-    def run_update(world: World, pool: Ranks | None, update: Update) -> tuple[str | None, Record | None]:
-        work = replace(command, update=update, started=time.time()).run
-        summary, record = work(world) if pool is None else on_ranks(work, pool, command.keeps)
-        if summary is not None and not update.last:
-            say(summary.lstrip("\n"), sys.stderr)
-        return summary, record
+    done = perform(world, job, started)
+    return Result(done.last_stages, done.outcomes, done.record, job.several, job.labels, job.out, done.members)
 
-    options = {name: value for name, value in command.job_fields().items() if name != "command"}
-    request = RunOptions(**{"trajectories": (), **options})
-    return run_live(request, live, ranks or None, run_update)
+
+def perform(world: World, job: Job, started: float) -> RankOutcome:
+    """Run a job as one of the ranks of `world`: member by member for an ensemble, else in one pass."""
+    if job.ensemble is None:
+        from himach.runner import rank
+
+        return rank.perform(world, job, started)
+    from himach.runner.ensemble import run  # only ensembles need this import
+
+    return run.perform(world, job, job.ensemble, started)
+
+
+def on_ranks(work: Callable[[World], T], ranks: int | Ranks = 0, keeps: bool = False) -> T:
+    """Run `work` on several ranks or in this process; return its value on rank 0 or in this process."""
+    if ranks:
+        packed = pack_work(work)
+        reply = ranks.do(packed, keeps) if isinstance(ranks, Ranks) else spawn(RANK, ranks, packed, keeps, forks=True)
+        value: T = pickle.loads(reply)
+        return value
+    if under_launcher():
+        from himach.ranks.mpi import abort, connect
+
+        check_together()
+        world = connect()
+    else:
+        world = alone()
+    try:
+        with guard_os_exit(), sigusr1_ignored():
+            return work(world)
+    except BaseException as error:
+        if world.comm.size > 1 and not is_everywhere(error):
+            report(error)
+            abort(as_himach(error).exit_code)
+        if is_interruption(error):
+            raise
+        raise as_himach(error) from error.__cause__ if isinstance(error, HimachError) else error
+
+
+def report(error: BaseException) -> None:
+    """Print an error in readable form to standard error."""
+    if os.environ.get("HIMACH_DEBUG"):
+        import traceback
+
+        traceback.print_exception(error)
+    say(printable_lines(f"himach: error: {as_himach(error)}"), sys.stderr, logging.ERROR)
+
+
+def check_ranks(ranks: int | Ranks | None) -> None:
+    """Refuse a number of ranks that is invalid, too large for this machine, or different from the launcher's."""
+    size = ranks.size if isinstance(ranks, Ranks) else ranks
+    if size is None:
+        return
+    if not isinstance(size, int):
+        raise UsageError(f"ranks is {size!r}: it is a whole number of ranks, or himach.Ranks")
+    if under_launcher() and size != promised_ranks():
+        raise UsageError(
+            f"ranks={size}, but a launcher started {promised_ranks()} ranks; leave ranks out under srun or mpiexec"
+        )
+    if size < 1:
+        raise UsageError(f"ranks must be 1 or more, not {size}")
+    if not (isinstance(ranks, Ranks) or under_launcher()):
+        check_machine(size)

@@ -25,8 +25,8 @@ from himach.planning.plan import check_length, project
 from himach.ranks.collective import on_first_rank
 from himach.ranks.communicator import World
 from himach.runner.ensemble.member_run import attempt, each_member, member_job
-from himach.runner.options import Job
-from himach.runner.rank_run import RankRun, stages
+from himach.runner.options import Job, stages
+from himach.runner.rank import RankRun
 
 #: Frames that are sampled to estimate the bytes of all.
 SAMPLE = 1000
@@ -59,10 +59,9 @@ def dry_run(world: World, job: Job) -> str | None:
     def plan_member(member_world: World, at: int) -> TrajectoryPlan | HimachError:
         return attempt(member_world, members[at], lambda: plan_trajectory(member_world, member_job(job, members[at])))
 
-    parts = comm.gather(each_member(world, job, members, plan_member, job.quiet))
+    results = each_member(world, job, members, plan_member, job.quiet)
 
     def text() -> str:
-        results = [result for _, result in sorted(item for part in parts for item in part.items())]
         plans = [result for result in results if isinstance(result, TrajectoryPlan)]
         errors = [result for result in results if isinstance(result, HimachError)]
         if not plans:

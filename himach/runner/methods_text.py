@@ -45,7 +45,7 @@ def describe_methods(chain: Sequence[Analysis]) -> MethodsText:
     cited = [doi for stage, part in zip(chain, texts, strict=True) for doi in _dois_in(part) or named_references(stage)]
     foreign = getattr(first, "foreign", None)
     due = [] if foreign is None else due_references(foreign)
-    caption = _fill_parameters(first, "caption", _quoted) or _first_line(first) or first.label()
+    caption = _fill_parameters(first, "caption", _quoted) or doc_summary(type(first)) or first.label()
     return MethodsText(methods=text, references=list(dict.fromkeys([*cited, *due])), caption=_sentence(caption))
 
 
@@ -194,13 +194,13 @@ def _summary(analysis: Analysis) -> str:
     name = analysis.label() if foreign is None else f"{foreign.__module__}.{foreign.__qualname__}"
     hints = {name: parameter.type for name, parameter in analysis.parameters().items()}
     settings = [f"{name} = {_value(value, hints[name], _code)}" for name, value in analysis.settings().items()]
-    about = f" ({first_line.rstrip('.')})" if (first_line := _first_line(analysis)) else ""
+    about = f" ({first_line.rstrip('.')})" if (first_line := doc_summary(type(analysis))) else ""
     return f"{_code(name)}{about} was computed{' with ' + '; '.join(settings) if settings else ''}."
 
 
-def _first_line(analysis: Analysis) -> str:
-    """Return the first paragraph of the analysis's docstring; "" if it has none of its own."""
-    doc = inspect.getdoc(getattr(analysis, "foreign", None) or type(analysis)) or ""
+def doc_summary(cls: type[Any]) -> str:
+    """Return the first paragraph of a class's docstring, on one line; "" if it has none of its own."""
+    doc = inspect.getdoc(getattr(cls, "foreign", cls)) or ""
     return "" if doc == inspect.getdoc(Analysis) else " ".join(doc.split("\n\n")[0].split())
 
 

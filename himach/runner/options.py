@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Part of `max_time` that is reserved for commits: this fraction, but at most this many seconds.
 LEFT, MOST_LEFT = 0.05, 20.0
+#: Maximum number of stages in a chain: more come from a `then` that makes new ones for ever.
+MOST_STAGES = 1000
 
 
 def _number(value: Any, word: str, refusal: str, low: float = -math.inf, high: float = math.inf) -> float | str | None:
@@ -258,6 +260,40 @@ class Job(RunOptions):
         """Raise UsageError for `max_time` without a directory for pairs (on the first rank, which knows `out`)."""
         if self.max_time is not None and not self.keeps:
             raise UsageError("max_time needs a place for what is mapped by then: a directory for pairs, or for out")
+
+
+@dataclass(frozen=True)
+class Update:
+    """One of the runs of a live run."""
+
+    frames: Mapping[str, Any]  # fields of the request that select the frames so far
+    pairs: Path | None  # directory for pairs between updates; None if there is none or the user named one
+    details: Mapping[str, Any]  # for the record
+    last: bool
+    new: bool  # whether there are more frames than in the previous update
+
+    def changes(self, quiet: bool) -> dict[str, Any]:
+        """Return the `Job` fields in which this update differs from the live run, whose `quiet` is given."""
+        return {**self.frames, "between": self.pairs, "live": self.details, "quiet": quiet or not self.last}
+
+
+def stages(analysis: Analysis) -> list[Analysis]:
+    """Return the analysis and the stages that follow by `then`."""
+    chain = [analysis]
+    visited = {id(analysis)}
+    while (stage := chain[-1].next_stage()) is not None:
+        # One class may serve in several stages, as instances with their own `then`; a `then` that repeats never ends.
+        stage_id = id(chain[-1].then)
+        if stage_id in visited or len(chain) == MOST_STAGES:
+            raise UsageError(f"{analysis.label()}: its stages come back to {stage.label()}; a chain must end")
+        visited.add(stage_id)
+        chain.append(stage)
+    rows = len(chain) == 1 and analysis.yields_rows()
+    needed = [(chain[0], "map"), *((stage, "reduce") for stage in chain if not rows)]
+    for stage, method in needed:
+        if not stage.defines(method):
+            raise UsageError(f"{stage.label()} has no {method}(): every analysis needs one")
+    return chain
 
 
 def mapping_deadline(max_time: float | str | None, started: float) -> float | None:

@@ -1,6 +1,6 @@
 """Where the outcome of a run goes: `outcome_place()` claims the directory during the run and collects warnings.
 
-Outcomes on the first rank: `finish_all()` the analyses, and their units and intervals.
+`finish_all()` makes the outcomes on the first rank, with their units and intervals.
 """
 
 from __future__ import annotations
@@ -89,25 +89,35 @@ def located(analysis: Analysis, method: str, rank: int) -> Iterator[None]:
         raise failure(analysis, method, error, rank) from error
 
 
-def finish_all(stages: Sequence[Analysis], results: Sequence[Results], tables: Sequence[Table | None]) -> list[Any]:
-    """Return what finish() of each last stage returns; without a finish(), the table of keys and results."""
-    outcomes = []
-    for stage, stage_results, table in zip(stages, results, tables, strict=True):
-        reduced: Any = stage_results
-        if table is not None and stage.yields_rows():
-            reduced = table
-        elif table is not None:
-            stage_results.rows = table
-        if stage.defines("finish"):
-            with located(stage, "finish", 0):
-                outcomes.append(stage.finish(reduced))
-            for text in uneven_parts(outcomes[-1], stage.label()):
-                warnings.warn(text, stacklevel=2)
-        else:
-            main = reduced if isinstance(reduced, Table) else default_outcome(reduced, stage.key_names)
-            beside = [] if table is None or table is main else unique_names(["rows"], taken=[stage.label()])
-            outcomes.append({stage.label(): main, beside[0]: table} if beside else main)
-    return outcomes
+def finish_all(
+    stages: Sequence[Analysis], results: Sequence[Results], tables: Sequence[Table | None], place: OutcomePlace
+) -> tuple[list[Any], dict[str, dict[str, str]], dict[str, Record]]:
+    """Return the outcomes of last stages, units of columns by table, and estimates, whose intervals get into tables."""
+    outcomes = [_finish(*items) for items in zip(stages, results, tables, strict=True)]
+    columns = units(place.labels, outcomes)
+    try:
+        return outcomes, columns, add_estimates(place.labels, outcomes, place.job.level, place.job.equilibration)
+    except UsageError:  # as in `units`
+        return outcomes, columns, {}
+
+
+def _finish(stage: Analysis, results: Results, table: Table | None) -> Any:
+    """Return what finish() of a last stage returns; without a finish(), the table of keys and results."""
+    reduced: Any = results
+    if table is not None and stage.yields_rows():
+        reduced = table
+    elif table is not None:
+        results.rows = table
+    if stage.defines("finish"):
+        with located(stage, "finish", 0):
+            outcome = stage.finish(reduced)
+        for text in uneven_parts(outcome, stage.label()):
+            warnings.warn(text, stacklevel=2)
+        return outcome
+    main = reduced if isinstance(reduced, Table) else default_outcome(reduced, stage.key_names)
+    if table is None or table is main:
+        return main
+    return {stage.label(): main, unique_names(["rows"], taken=[stage.label()])[0]: table}
 
 
 def units(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, dict[str, str]]:
@@ -115,12 +125,4 @@ def units(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, dict[str,
     try:
         return collect_units(labels, outcomes)
     except UsageError:  # showing or writing the outcome reports it
-        return {}
-
-
-def estimate_outcomes(labels: Sequence[str], outcomes: Sequence[Any], job: Job) -> dict[str, Record]:
-    """Add intervals to tables; return their estimates, none if an outcome cannot be written to files."""
-    try:
-        return add_estimates(labels, outcomes, job.level, job.equilibration)
-    except UsageError:  # as in `units`
         return {}

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import pickle
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,11 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from himach.analysis import Analysis, state_without_universe
 from himach.errors import (
     AnalysisError,
-    HimachError,
     UsageError,
-    as_himach,
     checks_arguments,
-    printable_lines,
     unknown_argument,
 )
 from himach.io.datasets.member import Member
@@ -30,23 +25,20 @@ from himach.io.datasets.request import TransformOptions
 from himach.io.datasets.universe_input import from_universe, is_universe
 from himach.io.trajectories.urls.names import strip_scheme
 from himach.output.record import Record
-from himach.ranks.collective import check_together, is_everywhere, run_collectively
-from himach.ranks.communicator import World, alone
-from himach.ranks.launch.pool import RANK, pack_work, spawn
-from himach.ranks.launch.preload import interrupts_wait
-from himach.ranks.launch.stop_requests import sigusr1_ignored
-from himach.ranks.process_exit import guard_os_exit, is_interruption, promised_rank, promised_ranks, under_launcher
+from himach.ranks.collective import run_collectively
+from himach.ranks.communicator import World
+from himach.ranks.process_exit import promised_rank, under_launcher
 from himach.ranks.progress import is_watched
-from himach.ranks.quiet import quiet_ranks, say
-from himach.ranks.ranks import Ranks, check_machine
+from himach.ranks.quiet import quiet_ranks
+from himach.ranks.ranks import Ranks
 from himach.ranks.shared_arrays import by_value
-from himach.runner.options import Job, LiveOptions, Output, RunOptions, this_command
+from himach.runner.commands import check_ranks, on_ranks, perform, run_here
+from himach.runner.options import Job, LiveOptions, Output, RunOptions, stages, this_command
 
 if TYPE_CHECKING:
     from MDAnalysis import Universe
 
     from himach.result import Result
-    from himach.runner.rank_run import RankOutcome
     from himach.transformations import NoJump, Transformation
 
 PathLike = str | os.PathLike[str]
@@ -229,90 +221,13 @@ def _warn_of_losses(result: Result) -> Result:
     return result
 
 
-def check_ranks(ranks: int | Ranks | None) -> None:
-    """Refuse a number of ranks that is invalid, too large for this machine, or different from the launcher's."""
-    size = ranks.size if isinstance(ranks, Ranks) else ranks
-    if size is None:
-        return
-    if not isinstance(size, int):
-        raise UsageError(f"ranks is {size!r}: it is a whole number of ranks, or himach.Ranks")
-    if under_launcher() and size != promised_ranks():
-        raise UsageError(
-            f"ranks={size}, but a launcher started {promised_ranks()} ranks; leave ranks out under srun or mpiexec"
-        )
-    if size < 1:
-        raise UsageError(f"ranks must be 1 or more, not {size}")
-    if not (isinstance(ranks, Ranks) or under_launcher()):
-        check_machine(size)
-
-
-def run_here(world: World, job: Job, started: float) -> Result:
-    """Run `job` as one of the ranks of `world`."""
-    with interrupts_wait():
-        import MDAnalysis  # noqa: F401
-
-    return _result(job, perform(world, job, started))
-
-
-def _result(job: Job, done: RankOutcome) -> Result:
-    from himach.result import Result
-
-    return Result(done.last_stages, done.outcomes, done.record, job.several, job.labels, job.out, done.members)
-
-
-def perform(world: World, job: Job, started: float) -> RankOutcome:
-    """Run a job as one of the ranks of `world`: member by member for an ensemble, else in one pass."""
-    if job.ensemble is None:
-        from himach.runner import rank
-
-        return rank.perform(world, job, started)
-    from himach.runner.ensemble import run  # only ensembles need this import
-
-    return run.perform(world, job, job.ensemble, started)
-
-
-def on_ranks(work: Callable[[World], T], ranks: int | Ranks = 0, keeps: bool = False) -> T:
-    """Run `work` on several ranks or in this process; return its value on rank 0 or in this process."""
-    if ranks:
-        packed = pack_work(work)
-        reply = ranks.do(packed, keeps) if isinstance(ranks, Ranks) else spawn(RANK, ranks, packed, keeps, forks=True)
-        value: T = pickle.loads(reply)
-        return value
-    if under_launcher():
-        from himach.ranks.mpi import abort, connect
-
-        check_together()
-        world = connect()
-    else:
-        world = alone()
-    try:
-        with guard_os_exit(), sigusr1_ignored():
-            return work(world)
-    except BaseException as error:
-        if world.comm.size > 1 and not is_everywhere(error):
-            report(error)
-            abort(as_himach(error).exit_code)
-        if is_interruption(error):
-            raise
-        raise as_himach(error) from error.__cause__ if isinstance(error, HimachError) else error
-
-
-def report(error: BaseException) -> None:
-    """Print an error in readable form to standard error."""
-    if os.environ.get("HIMACH_DEBUG"):
-        import traceback
-
-        traceback.print_exception(error)
-    say(printable_lines(f"himach: error: {as_himach(error)}"), sys.stderr, logging.ERROR)
-
-
 def run_on_spawned_ranks(job: Job, started: float, ranks: int | Ranks) -> Result:
     """Run `job` on ranks of this machine, or `Ranks`."""
     with by_value(isinstance(ranks, Ranks) and ranks.elsewhere):
         work = pickle_job(job, started)
     packed = on_ranks(work, ranks, job.keeps)
     assert packed is not None
-    from himach.runner.rank_run import RankOutcome, stages  # they import numpy
+    from himach.result import Result  # it imports numpy
 
     packed_outcomes, record, states = packed
     outcomes, members = pickle.loads(packed_outcomes)
@@ -324,7 +239,7 @@ def run_on_spawned_ranks(job: Job, started: float, ranks: int | Ranks) -> Result
     # They get their final state on rank 0, so that plot() finds what setup() kept.
     for stage, state in zip(last_stages, states, strict=True):
         stage.__dict__.update({name: pickle.loads(value) for name, value in state.items()})
-    return _result(job, RankOutcome(outcomes, record, last_stages, members))
+    return Result(last_stages, outcomes, record, job.several, job.labels, job.out, members)
 
 
 def pickle_job(job: Job, started: float) -> Callable[[World], PackedOutcome | None]:

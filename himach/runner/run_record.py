@@ -33,8 +33,7 @@ from himach.io.trajectories.urls.names import absolute, is_url, redact
 from himach.output.formats import to_json
 from himach.output.record import Record, analysis_record
 from himach.runner.methods_text import describe_methods
-from himach.runner.options import Job
-from himach.runner.rank_run import stages
+from himach.runner.options import Job, stages
 from himach.runner.scripts import declared_stages, stage_class
 from himach.selection import chosen, frames_text
 from himach.state_hash import topology_digest

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import importlib.util
-import inspect
 import json
 import logging
 import os
@@ -28,7 +27,7 @@ from himach.files import read_toml
 from himach.output.names import unique_labels
 from himach.parameters import Parameter
 from himach.ranks.process_exit import is_interruption
-from himach.runner.methods_text import due_references, named_references
+from himach.runner.methods_text import doc_summary, due_references, named_references
 from himach.user_code import SCRIPT_MODULE
 
 #: Analyses that scripts define, by path and class name.
@@ -203,11 +202,6 @@ def foreign_analyses(package: str) -> dict[str, str]:
     return analyses
 
 
-def doc_summary(cls: type[Any]) -> str:
-    """Return the first paragraph of a docstring, on one line."""
-    return (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
-
-
 def describe_analysis(cls: type[Analysis]) -> str:
     """Return the name, summary and parameters of an analysis and of the stages that follow it, for a terminal."""
     lines: list[str] = []
@@ -220,7 +214,7 @@ def describe_analysis(cls: type[Analysis]) -> str:
 
 def _description(stage: Analysis | type[Analysis], previous: Analysis | type[Analysis] | None) -> Iterator[str]:
     cls = stage if isinstance(stage, type) else type(stage)
-    if (summary := doc_summary(cls)) != doc_summary(Analysis):  # a class without a docstring inherits that of its base
+    if summary := doc_summary(cls):
         yield f"  {summary}"
     parameters = stage.parameters().values()
     values = {} if isinstance(stage, type) else stage.settings()

@@ -20,7 +20,7 @@ from himach.report.folder import RunFolder, read_folder
 from himach.report.page import report_page
 from himach.report.template import OWN
 from himach.runner.methods_text import describe_methods, due_references
-from himach.runner.rank_run import stages
+from himach.runner.options import stages
 
 ROOT = Path(__file__).parents[2]
 #: Debian's packages that have what a text needs.

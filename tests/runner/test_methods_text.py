@@ -21,7 +21,7 @@ import himach as package
 from himach.adapted import adapted
 from himach.examples import BUILTINS, load, sample
 from himach.runner.methods_text import describe_methods, due_references, with_groups, with_intervals
-from himach.runner.rank_run import stages
+from himach.runner.options import stages
 from himach.runner.run_record import MOST_KINDS, residue_kinds
 from himach.runner.scripts import describe_analysis, set_parameters
 

@@ -426,7 +426,7 @@ def test_what_a_script_asks_for_on_its_first_rank_alone_holds_for_all(tmp_path):
 
 
 MANY_RUNS = """
-from himach.runner.run import on_ranks
+from himach.runner.commands import on_ranks
 for _ in range(3000):  # MPICH has 2048 communicators
     on_ranks(lambda world: world.node.barrier())
 """
@@ -438,7 +438,7 @@ def test_a_process_may_run_as_often_as_it_likes():
 
 
 UNFORESEEN = """
-from himach.runner.run import on_ranks
+from himach.runner.commands import on_ranks
 
 def work(world):
     if world.comm.rank == 1:

@@ -27,8 +27,7 @@ from himach.report.bundle.compare import difference
 from himach.report.bundle.crate import FILES, RUNS, Record, bundle_path
 from himach.report.bundle.data import Inputs, find_data
 from himach.report.folder import read_folder
-from himach.runner.commands import RunCommand
-from himach.runner.run import check_ranks, on_ranks
+from himach.runner.commands import RunCommand, check_ranks, on_ranks
 
 #: Suffixes of files with code.
 CODE = (".py", ".so", ".pyc")
@@ -139,7 +138,7 @@ def _repeat(record: Path, out: Path, folders: Sequence[str], world: World) -> No
     directory, path, modules = os.getcwd(), list(sys.path), set(sys.modules)
     sys.path[:0] = folders
     try:
-        RunCommand((), (), (), {"out": out, "quiet": True}, record, time.time(), printed=False).run(world)
+        RunCommand((), (), (), {"out": out, "quiet": True}, record, time.time(), printed=False)(world)
     finally:
         os.chdir(directory)
         sys.path[:] = path

@@ -20,12 +20,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from himach.errors import AnalysisError, HimachError, StateError, TimeUpError, UsageError, as_himach
+from himach.errors import AnalysisError, HimachError, StateError, TimeUpError, as_himach
 from himach.io.datasets.lookup import find, list_names, open_cache
 from himach.io.datasets.member import Member
 from himach.io.datasets.request import FramesRequest
-from himach.io.server.survey import ServedStore
-from himach.io.store.store import Store
 from himach.output.claim import FOLDER, PAIRS
 from himach.output.directory import write_features
 from himach.output.names import lasting_name
@@ -35,18 +33,22 @@ from himach.ranks.communicator import World, alone
 from himach.ranks.launch.memory import MIN_LIMIT_BYTES, default_memory
 from himach.ranks.process_exit import is_interruption
 from himach.ranks.progress import Progress
+from himach.runner.kept_pairs import unrequested_keep_time
 from himach.runner.options import Job
 from himach.runner.place import OutcomePlace
-from himach.runner.rank import perform
-from himach.runner.rank_run import EnsembleContext, one_thread, unrequested_keep_time
+from himach.runner.rank import EnsembleContext, one_thread, perform
 
 T = TypeVar("T")
+GATHERS = 16  # messages in which a rank sends its members' results
 
 
 def each_member(
     world: World, job: FramesRequest, members: Sequence[Member], work: Callable[[World, int], T], quiet: bool
-) -> dict[int, T]:
-    """Call `work` for every member, on all ranks together or on one alone; return this rank's results (collective)."""
+) -> list[T]:
+    """Call `work` for every member, on all ranks together or on one alone (collective).
+
+    The first rank gets the results in the order of members, the others get their own.
+    """
     comm = world.comm
     own_world = replace(alone(), name=world.name, nodes=(world.name,), library=world.library)
     meeting = Meeting(comm)
@@ -74,7 +76,11 @@ def each_member(
             raise
         count = comm.allreduce(len(done))
         raise TimeUpError(f"{count} of {len(members)} members are done; of the first that is not, {error}") from error
-    return done
+    for part in range(GATHERS):  # as a message lies beside what it brings
+        own = {} if comm.rank == 0 else {at: result for at, result in done.items() if at % GATHERS == part}
+        for results in comm.gather(own) or ():
+            done.update(results)
+    return [done[at] for at in sorted(done)]
 
 
 def attempt(world: World, member: Member, work: Callable[[], T]) -> T | HimachError:
@@ -100,36 +106,18 @@ def distribute(world: World, job: FramesRequest, members: Sequence[Member]) -> t
     Each of the latter goes to the node whose cache has most of it; the largest come first (collective).
     """
     comm = world.comm
-    sizes = on_first_rank(comm, partial(_sizes, job, members), share=True)
+    sizes = on_first_rank(comm, partial(_sizes, members), share=True)
     large = large_members(sizes, comm.size, WORTH)
     small = sorted(set(range(len(members))) - set(large), key=lambda at: (-sizes[at], at))
     homes = _homes(world, job, [members[at] for at in small], [sizes[at] for at in small])
     return large, [at for at, home in zip(small, homes, strict=True) if home == world.node_index]
 
 
-def _sizes(job: FramesRequest, members: Sequence[Member]) -> list[float]:
-    """Return the bytes of each member's selected frames, with the median size for a member without files here."""
+def _sizes(members: Sequence[Member]) -> list[float]:
+    """Return the bytes of each member's files, with the median size for a member without files here."""
     known_sizes = [_bytes(member.trajectories) for member in members]
     usual = float(np.median([size for size in known_sizes if size] or [1.0]))
-    sizes = [size or usual for size in known_sizes]
-    general = (job.start, job.stop, job.step, job.frames) != (None,) * 4
-    # A selection for all hardly changes how small members are distributed, and reading the store takes time.
-    chosen = [at for at, member in enumerate(members) if member.choice or (general and sizes[at] > WORTH)]
-    store = open_cache(job.cache)[0] if chosen else None
-    for at in chosen:
-        sizes[at] *= _chosen_part(replace(job, **members[at].choice), store, members[at])
-    return sizes
-
-
-def _chosen_part(job: FramesRequest, store: Store | ServedStore | None, member: Member) -> float:
-    """Return the fraction of a member's frames that is selected; from the step alone if no store has their number."""
-    datasets = [] if store is None else find(store, list_names(member.trajectories))
-    n_frames = max((dataset.stamp.n_frames for dataset in datasets), default=0)
-    try:
-        step = 1 if isinstance(job.step, str) else abs(job.step or 1)
-        return len(job.select(n_frames)) / n_frames if n_frames else 1 / step
-    except UsageError:  # the member's run reports it
-        return 1.0
+    return [size or usual for size in known_sizes]
 
 
 def _bytes(files: Sequence[Path]) -> float:

@@ -21,17 +21,16 @@ from himach.io.trajectories.urls.names import absolute, public_name
 from himach.output.record import Record
 from himach.planning.observation import member_observation
 from himach.ranks.collective import largest, on_first_rank
-from himach.ranks.communicator import Communicator, World
+from himach.ranks.communicator import World
 from himach.runner.ensemble.join import join
 from himach.runner.ensemble.member_run import MANY, PHASES, MemberRun, MemberRunner, StoredRun, each_member
 from himach.runner.ensemble.plot import EnsemblePlot
 from himach.runner.methods_text import with_groups
-from himach.runner.options import Job
+from himach.runner.options import Job, stages
 from himach.runner.place import OutcomePlace, outcome_place, units
-from himach.runner.rank_run import EnsembleContext, RankOutcome, stages
+from himach.runner.rank import EnsembleContext, RankOutcome
 from himach.runner.run_record import times_record
 
-GATHERS = 16  # messages in which a rank sends its members' runs
 #: Fields of a member's record that concern this member alone.
 OF_MEMBERS = ("system", "planning", "uncertainty", "live", "files")
 #: Fields of members' records whose counts are summed.
@@ -53,10 +52,8 @@ def perform(world: World, job: Job, ensemble: str | os.PathLike[str] | Sequence[
             common = EnsembleContext(open_store(comm, job.cache))
             runner = MemberRunner(job, place, members, world.node.size, started, common, travels=comm.size > 1)
             common.times.began = time.time() - started
-            runs = each_member(world, job, members, runner.run, place.quiet)
+            stored = each_member(world, job, members, runner.run, place.quiet)
             planning = member_observation(world, common.times)
-            stored = _gather(comm, runs)
-            del runs
             seconds = largest(comm, runner.seconds)
             outcome = on_first_rank(comm, partial(_conclude, world, place, members, stored, seconds, planning, started))
         finally:
@@ -78,28 +75,17 @@ def _make_place(job: Job, place: OutcomePlace) -> PairsDirectory | None:
     return directory
 
 
-def _gather(comm: Communicator, runs: Mapping[int, StoredRun]) -> Mapping[int, StoredRun]:
-    """Return the runs of all ranks on the first one: in parts, as a message lies beside what it brings (collective)."""
-    gathered = dict(runs)
-    for part in range(GATHERS):
-        own = {} if comm.rank == 0 else {at: run for at, run in runs.items() if at % GATHERS == part}
-        for other in comm.gather(own) or ():
-            gathered.update(other)
-    return gathered
-
-
 def _conclude(
     world: World,
     place: OutcomePlace,
     members: Sequence[Member],
-    by_position: Mapping[int, StoredRun],
+    stored: Sequence[StoredRun],
     seconds: Mapping[str, float],
     planning: Record,
     started: float,
 ) -> RankOutcome:
     """Join the members' outcomes and write them. On the first rank."""
     job = place.job
-    stored = [run for _, run in sorted(by_position.items())]
     runs = Lazy(stored, StoredRun.load)
     passed = [at for at, run in enumerate(stored) if run.error is None]
     if not passed and stored[0].error is not None:

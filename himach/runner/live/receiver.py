@@ -1,6 +1,6 @@
 """``python -m himach.runner.live.receiver``: receives an engine's frames and keeps them in this node's store.
 
-`himach.runner.live.imd_client` starts it and exchanges lines with it. Four threads: imdclient's receives, the main one
+`himach.runner.live.feeds` starts it and exchanges lines with it. Four threads: imdclient's receives, the main one
 writes to the store, one reads commands, and one makes frames visible and reports.
 """
 
@@ -28,8 +28,7 @@ from himach.io.store.quota import check_quota, chosen_quota, open_chosen
 from himach.io.store.store import Dataset, StoreConflictError
 from himach.io.trajectories.origin import existing_path
 from himach.io.universe.topology import parse
-from himach.runner.live.frame_sources import FramesSoFar
-from himach.runner.live.imd_client import ReceiverOptions
+from himach.runner.live.feeds import FramesSoFar, ReceiverOptions
 
 __all__: list[str] = []
 

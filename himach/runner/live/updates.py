@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,10 +27,9 @@ from himach.ranks.collective import on_first_rank, run_collectively
 from himach.ranks.communicator import Communicator, World
 from himach.ranks.launch.preload import preload
 from himach.ranks.quiet import say
-from himach.runner.live.frame_sources import DatasetFeed, Feed, FileFeed, FramesSoFar
-from himach.runner.live.imd_client import EngineFeed, find_engines
+from himach.runner.live.feeds import DatasetFeed, EngineFeed, Feed, FileFeed, FramesSoFar, find_engines
 from himach.runner.live.scratch_pairs import pairs_between
-from himach.runner.options import LiveOptions, RunOptions
+from himach.runner.options import LiveOptions, RunOptions, Update
 from himach.staging.assembly.assemble import SliceAssembler
 
 T = TypeVar("T")
@@ -40,21 +39,6 @@ NICENESS = 10  # added to the niceness of ranks that live runs start
 # Intervals must be narrow at this many outcomes in a row: a run that ends at the first one selects intervals that are
 # too narrow by chance. They then contain the truth in only 81 to 92 of 100 runs, instead of 92 to 96.
 NARROW_OUTCOMES = 3
-
-
-@dataclass(frozen=True)
-class Update:
-    """One of the runs of a live run."""
-
-    frames: Mapping[str, Any]  # fields of the request that select the frames so far
-    pairs: Path | None  # directory for pairs between updates; None if there is none or the user named one
-    details: Mapping[str, Any]  # for the record
-    last: bool
-    new: bool  # whether there are more frames than in the previous update
-
-    def changes(self, quiet: bool) -> dict[str, Any]:
-        """Return the `Job` fields in which this update differs from the live run, whose `quiet` is given."""
-        return {**self.frames, "between": self.pairs, "live": self.details, "quiet": quiet or not self.last}
 
 
 def check_live(request: FramesRequest, live: LiveOptions) -> None:

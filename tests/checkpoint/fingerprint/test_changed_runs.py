@@ -13,8 +13,7 @@ from support.commands import himach
 
 from himach.checkpoint.sources import OpenedFiles
 from himach.errors import AnalysisError
-from himach.runner.commands import RunCommand
-from himach.runner.run import on_ranks
+from himach.runner.commands import RunCommand, on_ranks
 
 N_FRAMES = 4
 SCRIPT = """
@@ -63,7 +62,7 @@ def run(**options):
     for name in ("lazy", "himach_script_script"):
         sys.modules.pop(name, None)
     options = {"trajectories": (Path("run.xtc"),), "topology": Path("top.gro"), "cache": "off", "quiet": True} | options
-    _, record = on_ranks(RunCommand(("script.py",), (), (), options, None, time.time()).run)
+    _, record = on_ranks(RunCommand(("script.py",), (), (), options, None, time.time()))
     return record["reused"]
 
 

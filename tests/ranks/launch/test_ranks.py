@@ -19,8 +19,8 @@ from support.commands import processes_with, wait_until
 from support.ranks import clean_environment, mpiexec
 
 import himach
+from himach.runner.commands import on_ranks
 from himach.runner.live.updates import NICENESS, give_way
-from himach.runner.run import on_ranks
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from support.io_samples import offsets_of
 import himach
 from himach.errors import TrajectoryError
 from himach.runner.live import updates
-from himach.runner.live.frame_sources import FramesSoFar
+from himach.runner.live.feeds import FramesSoFar
 
 
 def in_thread(work):

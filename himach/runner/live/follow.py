@@ -18,11 +18,12 @@ from himach.output.record import Record
 from himach.ranks.collective import on_first_rank
 from himach.ranks.communicator import World, alone
 from himach.ranks.process_exit import promised_rank, under_launcher
-from himach.ranks.quiet import quiet_ranks
+from himach.ranks.quiet import quiet_ranks, say
 from himach.ranks.ranks import Ranks
-from himach.runner.live.updates import Update, check_live, give_way, go_live, start_ranks
-from himach.runner.options import LiveOptions, Output
-from himach.runner.run import Analyses, PathLike, on_ranks, requested_job, run_here, run_on_spawned_ranks
+from himach.runner.commands import RunCommand, on_ranks, run_here
+from himach.runner.live.updates import check_live, give_way, go_live, start_ranks
+from himach.runner.options import LiveOptions, Output, RunOptions, Update
+from himach.runner.run import Analyses, PathLike, requested_job, run_on_spawned_ranks
 from himach.transformations import NoJump, Transformation
 
 if TYPE_CHECKING:
@@ -170,3 +171,18 @@ def _notebook_cell() -> Callable[[Result], object]:
             handles.append(display(result, display_id=True))
 
     return show
+
+
+def follow_command(command: RunCommand, live: LiveOptions, ranks: int) -> str | None:
+    """Run a command repeatedly while frames arrive, on `ranks` ranks; return the summary line of the last run."""
+
+    def run_update(world: World, pool: Ranks | None, update: Update) -> tuple[str | None, Record | None]:
+        work = replace(command, update=update, started=time.time())
+        summary, record = work(world) if pool is None else on_ranks(work, pool, command.keeps)
+        if summary is not None and not update.last:
+            say(summary.lstrip("\n"), sys.stderr)
+        return summary, record
+
+    options = {name: value for name, value in command.job_fields().items() if name != "command"}
+    request = RunOptions(**{"trajectories": (), **options})
+    return run_live(request, live, ranks or None, run_update)
