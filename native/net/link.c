@@ -221,11 +221,16 @@ static int prove(const uint8_t *key, size_t key_bytes, const char *side, const u
     return mac_hmac(key, key_bytes, parts, 2, out);
 }
 
-/* Tell the server that this side has the key, and receive its reply to both random numbers. */
-static int introduce(wire_link *link, const uint8_t *key, size_t key_bytes, uint8_t nonces[2 * NONCE],
-                     uint8_t reply[REPLY], int64_t deadline) {
+/* Prove to each other that both have the key:
+ * server: "BdhAuth2" and 32 random bytes S; client: 32 random bytes C and HMAC(key, "client" S C);
+ * server: u32 0 and HMAC(key, "server" S C), or u32 1 and zeros.
+ * HMAC(key, "session" S C) is the key by which all messages are then authenticated. */
+static int be_admitted(wire_link *link, const uint8_t *key, size_t key_bytes, int64_t deadline) {
     uint8_t greeting[GREETING];
+    uint8_t nonces[2 * NONCE];
     uint8_t answer[NONCE + HMAC_BYTES];
+    uint8_t reply[REPLY];
+    uint8_t expected[HMAC_BYTES];
     int status = receive_bytes(link, greeting, sizeof greeting, deadline);
     if (status != BODHI_OK) {
         return status;
@@ -240,18 +245,7 @@ static int introduce(wire_link *link, const uint8_t *key, size_t key_bytes, uint
     memcpy(nonces + NONCE, answer, NONCE);
     status = prove(key, key_bytes, "client", nonces, answer + NONCE);
     status = status == BODHI_OK ? link_send(link, answer, sizeof answer, deadline) : status;
-    return status == BODHI_OK ? receive_bytes(link, reply, REPLY, deadline) : status;
-}
-
-/* Prove to each other that both have the key:
- * server: "BdhAuth2" and 32 random bytes S; client: 32 random bytes C and HMAC(key, "client" S C);
- * server: u32 0 and HMAC(key, "server" S C), or u32 1 and zeros.
- * HMAC(key, "session" S C) is the key by which all messages are then authenticated. */
-static int be_admitted(wire_link *link, const uint8_t *key, size_t key_bytes, int64_t deadline) {
-    uint8_t nonces[2 * NONCE];
-    uint8_t reply[REPLY];
-    uint8_t expected[HMAC_BYTES];
-    int status = introduce(link, key, key_bytes, nonces, reply, deadline);
+    status = status == BODHI_OK ? receive_bytes(link, reply, sizeof reply, deadline) : status;
     status = status == BODHI_OK ? prove(key, key_bytes, "server", nonces, expected) : status;
     if (status != BODHI_OK) {
         return status;

@@ -196,9 +196,12 @@ static int be_granted(grants *g, target *list, size_t n, size_t *count) {
     return BODHI_OK;
 }
 
-static int locate_next(grants *g, target *list, size_t n, size_t *count) {
+static int locate(locator *l, target *list, size_t n, size_t *count) {
+    grants *g = grants_of(l);
+    pthread_mutex_lock(&g->from->talking);
     let_go(g);
     int status = be_granted(g, list, n, count);
+    pthread_mutex_unlock(&g->from->talking);
     if (status == BODHI_OK || status == BODHI_ERROR_MEMORY || status == BODHI_ERROR_INTERRUPTED) {
         return status;
     }
@@ -208,14 +211,6 @@ static int locate_next(grants *g, target *list, size_t n, size_t *count) {
         list[i].reason = BODHI_REASON_UNREACHABLE;
     }
     return BODHI_OK;
-}
-
-static int locate(locator *l, target *list, size_t n, size_t *count) {
-    served_dataset *d = grants_of(l)->from;
-    pthread_mutex_lock(&d->talking);
-    int status = locate_next(grants_of(l), list, n, count);
-    pthread_mutex_unlock(&d->talking);
-    return status;
 }
 
 /* --- Bringing bytes -----------------------------------------------------------------------------------------------

@@ -103,25 +103,9 @@ static void drop_older(bodhi_server *server, const connection *c) {
     }
 }
 
-static bool send_opened(const bodhi_server *server, connection *c) {
-    bodhi_facts facts;
-    bodhi_dataset *dataset = c->dataset->dataset;
-    if (bodhi_dataset_query(dataset, &facts) != BODHI_OK) {
-        return output_error(c, BODHI_ERROR_SYSTEM, bodhi_message());
-    }
-    wire_opened opened = {.native = (uint64_t)facts.native,
-                          .alien = (uint64_t)facts.alien,
-                          .dataset = dataset->key.dataset,
-                          .generation = dataset->key.generation,
-                          .bytes = (uint64_t)facts.bytes,
-                          .in_turns = server->options.serialize_reads != 0};
-    memcpy(opened.identity, dataset->store->identity, sizeof opened.identity);
-    output_add(c, &opened, sizeof opened);
-    return output_end(c, WIRE_OPEN, 1);
-}
-
 static bool answer_open(bodhi_server *server, connection *c) {
     wire_open open;
+    bodhi_facts facts;
     if (!wire_parse_open(c->in.body, c->in.size, &open)) {
         return output_error(c, BODHI_ERROR_ARGUMENT, "the dataset's name or generation does not fit the length");
     }
@@ -135,7 +119,20 @@ static bool answer_open(bodhi_server *server, connection *c) {
     drop_older(server, c);
     int status = datasets_acquire(server, &open, &c->dataset);
     c->flags = open.flags;
-    return status == BODHI_OK ? send_opened(server, c) : output_error(c, status, bodhi_message());
+    status = status == BODHI_OK ? bodhi_dataset_query(c->dataset->dataset, &facts) : status;
+    if (status != BODHI_OK) {
+        return output_error(c, status, bodhi_message());
+    }
+    const bodhi_dataset *dataset = c->dataset->dataset;
+    wire_opened opened = {.native = (uint64_t)facts.native,
+                          .alien = (uint64_t)facts.alien,
+                          .dataset = dataset->key.dataset,
+                          .generation = dataset->key.generation,
+                          .bytes = (uint64_t)facts.bytes,
+                          .in_turns = server->options.serialize_reads != 0};
+    memcpy(opened.identity, dataset->store->identity, sizeof opened.identity);
+    output_add(c, &opened, sizeof opened);
+    return output_end(c, WIRE_OPEN, 1);
 }
 
 static bool answer_read(bodhi_server *server, connection *c) {

@@ -95,25 +95,6 @@ bool send_places(bodhi_server *server, connection *c, const int64_t *numbers, si
 
 /* --- Bytes ------------------------------------------------------------------------------------------------------- */
 
-/* The segment that was read last, so that neighbours open it once. */
-typedef struct {
-    int fd;
-    wire_extent of;
-} open_segment;
-
-/* Read an extent; returns how many bytes there are of it, or WIRE_GONE. */
-static uint32_t read_extent(const bodhi_dataset *dataset, const wire_extent *part, open_segment *open,
-                            unsigned char *out) {
-    if (open->fd < 0 || open->of.segment != part->segment || open->of.kind != part->kind) {
-        const bodhi_place place_in = {.segment = part->segment, .kind = (int32_t)part->kind};
-        io_drop(open->fd);
-        open->fd = dataset_share_segment(dataset, &place_in);
-        open->of = *part;
-    }
-    ssize_t got = open->fd < 0 ? -1 : io_read(open->fd, out, part->size, part->offset, READ_ANY);
-    return got < 0 ? WIRE_GONE : (uint32_t)got;
-}
-
 static wire_extent extent_at(const connection *c, size_t i) {
     wire_extent at;
     memcpy(&at, c->in.body + i * sizeof at, sizeof at);
@@ -140,16 +121,23 @@ bool answer_take(bodhi_server *server, connection *c) {
         return output_error(c, BODHI_ERROR_ARGUMENT,
                             "an extent is out of range, or they are more than a message takes");
     }
-    open_segment open = {.fd = -1};
+    wire_extent last = {0};
+    int fd = -1; /* of the last one's segment, so that neighbours open it once */
     size_t at = 4 * n;
     unsigned char *body = output_room(c, at + total);
     for (size_t i = 0; body != NULL && i < n; i++) {
         const wire_extent part = extent_at(c, i);
-        uint32_t got = read_extent(c->dataset->dataset, &part, &open, body + at);
-        put32(body + 4 * i, got);
-        at += got == WIRE_GONE ? 0 : got;
+        if (fd < 0 || last.segment != part.segment || last.kind != part.kind) {
+            const bodhi_place place_in = {.segment = part.segment, .kind = (int32_t)part.kind};
+            io_drop(fd);
+            fd = dataset_share_segment(c->dataset->dataset, &place_in);
+            last = part;
+        }
+        ssize_t got = fd < 0 ? -1 : io_read(fd, body + at, part.size, part.offset, READ_ANY);
+        put32(body + 4 * i, got < 0 ? WIRE_GONE : (uint32_t)got);
+        at += got < 0 ? 0 : (size_t)got;
     }
-    io_drop(open.fd);
+    io_drop(fd);
     c->out.n_body += at;
     server->counters[COUNT_TAKEN_BYTES] += at - 4 * n;
     return output_end(c, WIRE_TAKE, n);

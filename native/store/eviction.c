@@ -25,14 +25,6 @@ typedef struct {
     int64_t used;
 } listing;
 
-static bool list_file(listing *list, const segment *s, int64_t bytes) {
-    if (!ARRAY_GROW(list->segments, list->capacity, list->n + 1)) {
-        return false;
-    }
-    list->segments[list->n++] = (bodhi_stored_segment){.id = s->key.segment, .kind = s->kind, .bytes = bytes};
-    return true;
-}
-
 /* The segment that a file belongs to, itself, its index or its sealed table. */
 static bool segment_of_file(const char *name, segment *s) {
     char file[SEGMENT_NAME] = "";
@@ -64,8 +56,10 @@ static bool list_dataset(listing *list, int store, const char *name) {
         bool is_segment = segment_of_file(entry->d_name, &s);
         int64_t blocks = is_segment ? status.st_size : (int64_t)status.st_blocks * 512; /* other files may have holes */
         list->used += blocks < status.st_size ? blocks : status.st_size;
-        if (is_segment) {
-            enough = list_file(list, &s, status.st_size);
+        enough = !is_segment || ARRAY_GROW(list->segments, list->capacity, list->n + 1);
+        if (is_segment && enough) {
+            list->segments[list->n++] =
+                (bodhi_stored_segment){.id = s.key.segment, .kind = s.kind, .bytes = status.st_size};
         } else if (strcmp(entry->d_name, "meta") == 0) {
             last_used = (int64_t)status.st_mtim.tv_sec * 1000000000 + status.st_mtim.tv_nsec;
         } else if (strcmp(entry->d_name, ORIGIN_FILE) == 0 || strcmp(entry->d_name, atoms_file) == 0) {

@@ -11,38 +11,6 @@
 #include "codec/ids.h"
 #include "read/unpack.h"
 
-/* Point to the fields of a record that has been checked. False if they do not fit it. */
-static bool find_fields(stored_frame *f) {
-    record_header *h = &f->header;
-    const selection all = {.fields = (1U << FIELD_COUNT) - 1, .unverified = true};
-    const piece whole = {.start = 0, .end = h->length};
-    float *fields[FIELD_COUNT] = {NULL};
-    bool right = unpack_fields(f->record, h, &all, &whole, 1, f->positions, fields) == UNPACKED;
-    f->frame = (bodhi_frame){.number = (int64_t)h->number,
-                             .time = h->time,
-                             .n_atoms = h->n_atoms,
-                             .positions = fields[0],
-                             .velocities = fields[1],
-                             .forces = fields[2],
-                             .box = h->has_box ? h->box : NULL,
-                             .kind = h->kind};
-    return right;
-}
-
-/* Take the atoms of a slice. As stored_read(). */
-static int find_ids(stored_frame *f) {
-    uint32_t size;
-    uint64_t at = slice_ids_at(f->record, &f->header, &size);
-    if ((f->header.fields >> FIELD_IDS & 1U) == 0) {
-        return BODHI_OK;
-    }
-    f->frame.ids = malloc((size_t)f->header.n_atoms * sizeof *f->frame.ids);
-    if (f->frame.ids == NULL) {
-        return bodhi_fail_memory();
-    }
-    return ids_read(f->record + at, size, f->frame.ids, f->header.n_atoms) ? BODHI_OK : BODHI_MISS;
-}
-
 void stored_free(stored_frame *stored) {
     free(stored->record);    // NOLINT(clang-analyzer-unix.Malloc): it is another one for each copy
     free(stored->positions); // NOLINT(clang-analyzer-unix.Malloc)
@@ -68,16 +36,34 @@ static int check_record(stored_frame *f, const segment_key *key, uint64_t offset
 
 /* Take the fields of a record that has been checked. As stored_read(). */
 static int take_fields(stored_frame *f) {
-    if (f->header.encoding == ENCODING_PACKED) {
-        f->positions = malloc((size_t)field_bytes(&f->header));
-        if (f->positions == NULL) {
+    record_header *h = &f->header;
+    const selection all = {.fields = (1U << FIELD_COUNT) - 1, .unverified = true};
+    const piece whole = {.start = 0, .end = h->length};
+    float *fields[FIELD_COUNT] = {NULL};
+    f->positions = h->encoding == ENCODING_PACKED ? malloc((size_t)field_bytes(h)) : NULL;
+    if (h->encoding == ENCODING_PACKED && f->positions == NULL) {
+        return bodhi_fail_memory();
+    }
+    bool right = unpack_fields(f->record, h, &all, &whole, 1, f->positions, fields) == UNPACKED;
+    f->frame = (bodhi_frame){.number = (int64_t)h->number,
+                             .time = h->time,
+                             .n_atoms = h->n_atoms,
+                             .positions = fields[0],
+                             .velocities = fields[1],
+                             .forces = fields[2],
+                             .box = h->has_box ? h->box : NULL,
+                             .kind = h->kind};
+    if (right && fields[FIELD_IDS] != NULL) {
+        uint32_t size;
+        uint64_t at = slice_ids_at(f->record, h, &size);
+        f->frame.ids = malloc((size_t)h->n_atoms * sizeof *f->frame.ids);
+        if (f->frame.ids == NULL) {
             return bodhi_fail_memory();
         }
+        right = ids_read(f->record + at, size, f->frame.ids, h->n_atoms);
     }
-    int status = find_fields(f) ? find_ids(f) : BODHI_MISS;
-    return status != BODHI_MISS
-               ? status
-               : bodhi_fail(status, "it is damaged: its checksums are right, but it cannot be unpacked");
+    return right ? BODHI_OK
+                 : bodhi_fail(BODHI_MISS, "it is damaged: its checksums are right, but it cannot be unpacked");
 }
 
 int stored_read(int fd, const segment_key *key, uint64_t offset, uint64_t length, stored_frame *stored) {

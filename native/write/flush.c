@@ -118,7 +118,12 @@ static int publish(bodhi_writer *w, size_t n) {
 
 /* After a failed fsync nobody knows whether the bytes that have no index entry yet are on disk: cut them off, so that
  * nobody finds them, and leave the segment alone, so that it is not synced once more. */
-static void cut_pending(bodhi_writer *w) {
+static int fail_sync(bodhi_writer *w) {
+    int error = errno == ENOSPC || errno == EDQUOT ? EIO : errno;
+    w->poisoned = true; /* not tried again */
+    if (w->stream != NULL) {
+        stream_wait(w->stream); /* so that nothing comes to lie where it is cut */
+    }
     if (w->has_segment && w->n_pending > 0) {
         (void)io_truncate(w->at.fd, w->pending[0].at);
         w->n_pending = w->n_syncing = 0;
@@ -126,15 +131,6 @@ static void cut_pending(bodhi_writer *w) {
     if (w->has_segment) {
         dataset_doubt(w->dataset, w->at.ordinal);
     }
-}
-
-static int fail_sync(bodhi_writer *w) {
-    int error = errno == ENOSPC || errno == EDQUOT ? EIO : errno;
-    w->poisoned = true; /* not tried again */
-    if (w->stream != NULL) {
-        stream_wait(w->stream); /* so that nothing comes to lie where it is cut */
-    }
-    cut_pending(w);
     return bodhi_fail_system(error, "fdatasync", w->at.name);
 }
 
