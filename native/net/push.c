@@ -269,22 +269,6 @@ static int set_identity(bodhi_pusher *p, const char *identity) {
                : bodhi_fail(BODHI_ERROR_ARGUMENT, "the identity has %d bytes; it may have %d", n, WIRE_MAX_NAME);
 }
 
-static int make_pusher(bodhi_pusher *p, const char *dataset, const void *generation, size_t generation_bytes) {
-    bodhi_push_options *o = &p->options;
-    o->timeout_ms = o->timeout_ms <= 0 ? DEFAULT_TIMEOUT_MS : o->timeout_ms;
-    o->batch_bytes = o->batch_bytes <= 0 ? DEFAULT_BATCH_BYTES : o->batch_bytes;
-    p->open = (wire_open){.flags = WIRE_PUSHES | (o->durable != 0 ? (uint32_t)WIRE_DURABLE : 0U),
-                          .name = p->name,
-                          .identity = p->identity,
-                          .generation = p->generation,
-                          .generation_bytes = generation_bytes};
-    memcpy(p->name, dataset, strlen(dataset) + 1);
-    if (generation_bytes > 0) {
-        memcpy(p->generation, generation, generation_bytes);
-    }
-    return set_identity(p, o->identity);
-}
-
 /* Connect to all servers. One that answers is enough: the others are waited for a moment, so that frames go to all from
  * the first on, and so that they can say whose the dataset is. Of several errors the last one is told. */
 static int connect_all(bodhi_pusher *p) {
@@ -357,7 +341,19 @@ static int open_pusher(const char *const *servers, int n, const char *dataset, c
         return bodhi_fail_memory();
     }
     p->options = options == NULL ? (bodhi_push_options){0} : *options;
-    int status = make_pusher(p, dataset, generation, generation_bytes);
+    bodhi_push_options *o = &p->options;
+    o->timeout_ms = o->timeout_ms <= 0 ? DEFAULT_TIMEOUT_MS : o->timeout_ms;
+    o->batch_bytes = o->batch_bytes <= 0 ? DEFAULT_BATCH_BYTES : o->batch_bytes;
+    p->open = (wire_open){.flags = WIRE_PUSHES | (o->durable != 0 ? (uint32_t)WIRE_DURABLE : 0U),
+                          .name = p->name,
+                          .identity = p->identity,
+                          .generation = p->generation,
+                          .generation_bytes = generation_bytes};
+    memcpy(p->name, dataset, strlen(dataset) + 1);
+    if (generation_bytes > 0) {
+        memcpy(p->generation, generation, generation_bytes);
+    }
+    int status = set_identity(p, o->identity);
     if (status == BODHI_OK) {
         status = slices == NULL ? open_servers(p, servers, n) : open_slices(p, servers, n, slices);
     }
@@ -365,7 +361,7 @@ static int open_pusher(const char *const *servers, int n, const char *dataset, c
         bodhi_push_abandon(p);
         return status;
     }
-    p->options.key_file = p->options.identity = NULL; /* the caller's */
+    o->key_file = o->identity = NULL; /* the caller's */
     *pusher = p;
     return BODHI_OK;
 }

@@ -39,12 +39,6 @@ static bool is_named(const open_dataset *d, const wire_open *open) {
            memcmp(dataset->generation, open->generation, open->generation_bytes) == 0;
 }
 
-/* Who pushes says who it is. */
-static int claim_for_pusher(const open_dataset *d, const wire_open *open) {
-    bool tells = (open->flags & WIRE_PUSHES) != 0 && open->identity[0] != '\0';
-    return tells ? dataset_claim(d->dataset, open->identity, is_idle(d)) : BODHI_OK;
-}
-
 static int open_new(bodhi_server *server, const wire_open *open, open_dataset **out) {
     open_dataset *d = calloc(1, sizeof *d);
     if (d == NULL) {
@@ -78,7 +72,9 @@ int datasets_acquire(bodhi_server *server, wire_open *open, open_dataset **out) 
     if (status != BODHI_OK || d == NULL) {
         return status;
     }
-    status = claim_for_pusher(d, open);
+    if (pushes && open->identity[0] != '\0') {
+        status = dataset_claim(d->dataset, open->identity, is_idle(d));
+    }
     if (status == BODHI_OK) {
         d->users++;
         dataset_use(d->dataset);

@@ -106,37 +106,29 @@ static bool make_files(bodhi_dataset *dataset, const segment *s, claim *claimed)
     return false;
 }
 
-/* Make a new segment's files. Where it, or the whole directory, was evicted meanwhile, it is made anew. */
-static int make_segment(bodhi_dataset *dataset, unsigned kind, segment *made, claim *claimed) {
+/* Make a new segment. Where it, or the whole directory, is evicted before it is locked, it is made anew. */
+static int claim_new(bodhi_dataset *dataset, unsigned kind, claim *claimed) {
     enum { TRIES = 4 };
-    *made = (segment){.key = dataset->key,
-                      .covered = SEGMENT_HEADER_BYTES,
-                      .index_covered = SEGMENT_HEADER_BYTES,
-                      .index_at = SEGMENT_HEADER_BYTES,
-                      .checked = true,
-                      .fd = -1,
-                      .direct_fd = -1};
+    segment made = {.key = dataset->key,
+                    .covered = SEGMENT_HEADER_BYTES,
+                    .index_covered = SEGMENT_HEADER_BYTES,
+                    .index_at = SEGMENT_HEADER_BYTES,
+                    .checked = true,
+                    .fd = -1,
+                    .direct_fd = -1};
     for (int tried = 1;; tried++) {
-        if (!segment_new_name(made, kind)) {
+        if (!segment_new_name(&made, kind)) {
             return bodhi_fail_system(errno, "getrandom", dataset->directory);
         }
-        if (make_files(dataset, made, claimed)) {
-            return BODHI_OK;
+        if (make_files(dataset, &made, claimed)) {
+            break;
         }
-        int status = errno != ENOENT || tried == TRIES
+        int result = errno != ENOENT || tried == TRIES
                          ? bodhi_fail_system(errno, "making a segment", dataset->directory)
                          : dataset_restore(dataset);
-        if (status != BODHI_OK) {
-            return status;
+        if (result != BODHI_OK) {
+            return result;
         }
-    }
-}
-
-static int claim_new(bodhi_dataset *dataset, unsigned kind, claim *claimed) {
-    segment made;
-    int result = make_segment(dataset, kind, &made, claimed);
-    if (result != BODHI_OK) {
-        return result;
     }
     struct stat status;
     made.index_inode = bodhi_io.fstat(claimed->index_fd, &status) == 0 ? status.st_ino : 0;
