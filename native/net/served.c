@@ -39,11 +39,6 @@ static grants *grants_of(locator *l) {
     return (grants *)(void *)l;
 }
 
-/* Whether bytes come over the link, too. */
-static bool is_remote(const grants *g) {
-    return g->head.fetch != NULL;
-}
-
 /* --- Asking ------------------------------------------------------------------------------------------------------ */
 
 static int note_status(served_dataset *d, int status) {
@@ -132,7 +127,7 @@ static bool take_places(grants *g, target *list, size_t n) {
     for (size_t i = 0; i < n; i++) {
         wire_place at;
         memcpy(&at, g->from->link.records + i * sizeof at, sizeof at);
-        if (!take_place(is_remote(g) ? WIRE_MAX_SEGMENTS : g->n_descriptors, &at, &list[i])) {
+        if (!take_place(g->from->remote ? WIRE_MAX_SEGMENTS : g->n_descriptors, &at, &list[i])) {
             return false;
         }
         if (list[i].kind >= 0) {

@@ -60,22 +60,15 @@ static enum wire_result check_header(wire_parser *parser) {
     return WIRE_BEGUN;
 }
 
-/* The body is complete: what follows it tells whether the other side sent it, and now. */
-static enum wire_result end_tag(wire_parser *parser) {
-    if (parser->n_tag < MAC_BYTES) {
-        return WIRE_MORE;
-    }
-    const mac_part parts[] = {{parser->header, WIRE_HEADER}, {parser->body, parser->size}};
-    parser->complete = mac_is_next(&parser->mac, parts, 2, parser->tag) || bodhi_bypass_checksums;
-    return parser->complete ? WIRE_MESSAGE : WIRE_BAD_MAC;
-}
-
+/* Once the body is complete, its checksum or what follows it tells whether the other side sent it, and now. */
 static enum wire_result end_body(wire_parser *parser) {
-    if (parser->n_body < parser->size) {
+    if (parser->n_body < parser->size || (parser->mac.on && parser->n_tag < MAC_BYTES)) {
         return WIRE_MORE;
     }
     if (parser->mac.on) {
-        return end_tag(parser);
+        const mac_part parts[] = {{parser->header, WIRE_HEADER}, {parser->body, parser->size}};
+        parser->complete = mac_is_next(&parser->mac, parts, 2, parser->tag) || bodhi_bypass_checksums;
+        return parser->complete ? WIRE_MESSAGE : WIRE_BAD_MAC;
     }
     if (!bodhi_bypass_checksums && bodhi_crc32c(0, parser->body, parser->size) != get32(parser->header + 12)) {
         return WIRE_BAD_CHECKSUM;

@@ -120,18 +120,13 @@ int dataset_claim(bodhi_dataset *dataset, const char *identity, bool alone) {
     return status;
 }
 
-static int check_author(const bodhi_dataset *dataset) {
-    char author[MAX_NAME + 1];
-    int status = dataset->author == NULL ? BODHI_OK : read_author(dataset, author);
-    if (status != BODHI_OK || dataset->author == NULL || author[0] == '\0' || strcmp(author, dataset->author) == 0) {
-        return status;
-    }
-    return fail_conflict(dataset, author, dataset->author);
-}
-
 int dataset_check_author(bodhi_dataset *dataset) {
+    char author[MAX_NAME + 1] = "";
     pthread_mutex_lock(&dataset->mutex); /* another pusher may claim it just now */
-    int status = check_author(dataset);
+    int status = dataset->author == NULL ? BODHI_OK : read_author(dataset, author);
+    if (status == BODHI_OK && author[0] != '\0' && strcmp(author, dataset->author) != 0) {
+        status = fail_conflict(dataset, author, dataset->author);
+    }
     pthread_mutex_unlock(&dataset->mutex);
     return status;
 }

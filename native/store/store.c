@@ -75,18 +75,6 @@ static int check_owner(const struct stat *status, const char *path, int flags) {
     return BODHI_OK;
 }
 
-static int check_directory(int fd, const char *path, int flags) {
-    struct stat status;
-    if (bodhi_io.fstat(fd, &status) != 0) {
-        return bodhi_fail_system(errno, "fstat", path);
-    }
-    int result = check_owner(&status, path, flags);
-    if (result == BODHI_OK && (flags & BODHI_ALLOW_NETWORK) == 0) {
-        result = check_file_system(fd, path, status.st_dev);
-    }
-    return result;
-}
-
 /* Read the identity file into `parsed`. Returns a status; NOT_FOUND without a message if there is none. */
 static int read_identity(bodhi_store *store, enum parsed *parsed) {
     unsigned char data[IDENTITY_BYTES];
@@ -147,8 +135,15 @@ static int open_directory(bodhi_store *store) {
         return errno == ENOENT ? bodhi_fail(BODHI_ERROR_NOT_FOUND, "%s: there is no such store", store->path)
                                : bodhi_fail_system(errno, "open", store->path);
     }
-    int status = check_directory(store->fd, store->path, store->flags);
-    return status == BODHI_OK ? identify(store) : status;
+    struct stat status;
+    if (bodhi_io.fstat(store->fd, &status) != 0) {
+        return bodhi_fail_system(errno, "fstat", store->path);
+    }
+    int result = check_owner(&status, store->path, store->flags);
+    if (result == BODHI_OK && (store->flags & BODHI_ALLOW_NETWORK) == 0) {
+        result = check_file_system(store->fd, store->path, status.st_dev);
+    }
+    return result == BODHI_OK ? identify(store) : result;
 }
 
 int bodhi_open(const char *directory, int flags, bodhi_store **store) {

@@ -142,22 +142,39 @@ static int64_t acknowledged(const bodhi_pusher *pusher) {
     return facts_of(pusher).acknowledged;
 }
 
-/* The slices of a rank of a launch, in the store; NULL: there are none. */
-static bodhi_dataset *open_numbered(bodhi_store *store, int rank, const char *launch, int number) {
-    char generation[128];
+/* A dataset of the store, closed with it; NULL: there is none. */
+static bodhi_dataset *open_dataset(const char *name, const char *generation, int flags) {
+    bodhi_store *store;
     bodhi_dataset *dataset = NULL;
-    int size = snprintf(generation, sizeof generation, "slices of rank %d, %d atoms, launch %010d, mark %016llx\ng",
-                        rank, ATOMS, number, (unsigned long long)mark_of_name(launch));
-    int status = bodhi_dataset_open(store, "run [slices]", generation, (size_t)size, 0, &dataset);
+    CHECK(bodhi_open(home, flags, &store) == BODHI_OK);
+    int status = bodhi_dataset_open(store, name, generation, strlen(generation), flags, &dataset);
     CHECK(status == BODHI_OK || status == BODHI_ERROR_NOT_FOUND);
+    if (dataset == NULL) {
+        bodhi_close(store);
+    }
     return dataset;
 }
 
-/* Those of the launch's first rank, the first launch that pushes. */
-static bodhi_dataset *open_slices(bodhi_store *store, const char *launch) {
-    bodhi_dataset *dataset = open_numbered(store, 0, launch, 1);
-    CHECK(dataset != NULL);
-    return dataset;
+static void close_dataset(bodhi_dataset *dataset) {
+    bodhi_store *store = dataset->store;
+    bodhi_dataset_close(dataset);
+    bodhi_close(store);
+}
+
+/* The slices of a rank of a launch; NULL: there are none. */
+static bodhi_dataset *open_numbered(int rank, const char *launch, int number) {
+    char generation[128];
+    (void)snprintf(generation, sizeof generation, "slices of rank %d, %d atoms, launch %010d, mark %016llx\ng", rank,
+                   ATOMS, number, (unsigned long long)mark_of_name(launch));
+    return open_dataset("run [slices]", generation, 0);
+}
+
+/* Write a file into a directory of the store. */
+static void write_file(const char *directory, const char *name, const char *text) {
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s/%s/%s", home, directory, name);
+    FILE *file = fopen(path, "we");
+    CHECK(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
 }
 
 UNWATCHED static void check_slice(const bodhi_frame *frame) {
@@ -184,7 +201,6 @@ static int64_t known; /* slices that the dataset says it has, as of the last cou
 
 /* How many of frames 0 to n - 1 can be read, every byte right. */
 static int64_t count_right(int64_t n, const char *launch) {
-    bodhi_store *store;
     bodhi_reader *reader;
     bodhi_frame frame;
     int64_t found = 0;
@@ -193,8 +209,8 @@ static int64_t count_right(int64_t n, const char *launch) {
     for (int64_t i = 0; i < n; i++) {
         numbers[i] = i;
     }
-    CHECK(bodhi_open(home, 0, &store) == BODHI_OK);
-    bodhi_dataset *dataset = open_slices(store, launch);
+    bodhi_dataset *dataset = open_numbered(0, launch, 1); /* of the first launch that pushes */
+    CHECK(dataset != NULL);
     bodhi_read_options options = {.fields = BODHI_POSITIONS | BODHI_VELOCITIES | BODHI_FORCES | BODHI_IDS};
     CHECK(bodhi_reader_open(dataset, numbers, n, &options, &reader) == BODHI_OK);
     for (int status; (status = bodhi_reader_next(reader, &frame)) != BODHI_END;) {
@@ -212,8 +228,7 @@ static int64_t count_right(int64_t n, const char *launch) {
         known += facts[i].frames;
     }
     bodhi_reader_close(reader);
-    bodhi_dataset_close(dataset);
-    bodhi_close(store);
+    close_dataset(dataset);
     free(numbers);
     return found;
 }
@@ -251,19 +266,12 @@ static void test_read_back(bool durable, bool slow, bool strange) {
 /* Slices of a name that a trajectory has. */
 static void test_staged(void) {
     begin("a trajectory of the name");
-    bodhi_store *store;
-    bodhi_dataset *dataset;
     bodhi_pusher *pusher;
-    char path[256];
-    CHECK(bodhi_open(home, BODHI_CREATE, &store) == BODHI_OK);
-    CHECK(bodhi_dataset_open(store, "run", "other", 5, BODHI_CREATE, &dataset) == BODHI_OK);
-    (void)snprintf(path, sizeof path, "%s/%s/x-origin.json", home, bodhi_dataset_directory(dataset));
-    FILE *file = fopen(path, "we");
-    CHECK(file != NULL && fclose(file) == 0);
+    bodhi_dataset *dataset = open_dataset("run", "other", BODHI_CREATE);
+    write_file(bodhi_dataset_directory(dataset), "x-origin.json", "");
     bodhi_slice_options slices = {.n_atoms = ATOMS, .store = home, .launch = ""};
     CHECK(bodhi_push_open_slices(NULL, 0, "run", "g", 1, NULL, &slices, &pusher) == BODHI_ERROR_CONFLICT);
-    bodhi_dataset_close(dataset);
-    bodhi_close(store);
+    close_dataset(dataset);
     end();
 }
 
@@ -386,13 +394,11 @@ static void test_failed_sync(void) {
 
 /* Whether a rank has slices of the launch under a number. */
 static bool is_numbered(int rank, const char *launch, int number) {
-    bodhi_store *store;
-    CHECK(bodhi_open(home, 0, &store) == BODHI_OK);
-    bodhi_dataset *dataset = open_numbered(store, rank, launch, number);
-    bool is = dataset != NULL;
-    bodhi_dataset_close(dataset);
-    bodhi_close(store);
-    return is;
+    bodhi_dataset *dataset = open_numbered(rank, launch, number);
+    if (dataset != NULL) {
+        close_dataset(dataset);
+    }
+    return dataset != NULL;
 }
 
 static void push_as(int rank, const char *launch) {
@@ -404,51 +410,37 @@ static void push_as(int rank, const char *launch) {
 
 /* A later launch supersedes some slices of a rank. */
 static void supersede(int rank, const char *launch, int number) {
-    bodhi_store *store;
-    char path[256];
-    CHECK(bodhi_open(home, 0, &store) == BODHI_OK);
-    bodhi_dataset *dataset = open_numbered(store, rank, launch, number);
+    bodhi_dataset *dataset = open_numbered(rank, launch, number);
     CHECK(dataset != NULL);
-    (void)snprintf(path, sizeof path, "%s/%s/x-superseded", home, bodhi_dataset_directory(dataset));
-    FILE *file = fopen(path, "we");
-    CHECK(file != NULL && fclose(file) == 0);
-    bodhi_dataset_close(dataset);
-    bodhi_close(store);
+    write_file(bodhi_dataset_directory(dataset), "x-superseded", "");
+    close_dataset(dataset);
 }
 
 /* Have the store's listing, which is in the order of creation or against it, name these slices anew. */
 static void list_anew(int rank, const char *launch, int number) {
-    bodhi_store *store;
     char path[256];
     char aside[256];
-    CHECK(bodhi_open(home, 0, &store) == BODHI_OK);
-    bodhi_dataset *dataset = open_numbered(store, rank, launch, number);
+    bodhi_dataset *dataset = open_numbered(rank, launch, number);
     (void)snprintf(path, sizeof path, "%s/%s", home, bodhi_dataset_directory(dataset));
     (void)snprintf(aside, sizeof aside, "%s/aside", home);
     CHECK(rename(path, aside) == 0 && rename(aside, path) == 0);
-    bodhi_dataset_close(dataset);
-    bodhi_close(store);
+    close_dataset(dataset);
 }
 
 /* What may lie beside the slices, and is none. */
 static void add_strange_datasets(void) {
     static const char *const generations[] = {"no line", "slices of rank 0, launch 9\n",
                                               "slices of rank 0, lounge 0000000009, mark 0000000000000000\n"};
-    bodhi_store *store;
-    bodhi_dataset *dataset;
+    char directory[64];
     char path[256];
-    CHECK(bodhi_open(home, BODHI_CREATE, &store) == BODHI_OK);
     for (size_t i = 0; i < LENGTH(generations); i++) {
-        CHECK(bodhi_dataset_open(store, "run [slices]", generations[i], strlen(generations[i]), BODHI_CREATE,
-                                 &dataset) == BODHI_OK);
-        (void)snprintf(path, sizeof path, "%s/%.16s-%016zx", home, bodhi_dataset_directory(dataset), i);
+        bodhi_dataset *dataset = open_dataset("run [slices]", generations[i], BODHI_CREATE);
+        (void)snprintf(directory, sizeof directory, "%.16s-%016zx", bodhi_dataset_directory(dataset), i);
+        (void)snprintf(path, sizeof path, "%s/%s", home, directory);
         CHECK(mkdir(path, 0700) == 0);
-        bodhi_dataset_close(dataset);
+        close_dataset(dataset);
     }
-    (void)snprintf(path + strlen(path), sizeof path - strlen(path), "/meta");
-    FILE *file = fopen(path, "we");
-    CHECK(file != NULL && fputs("damaged", file) > 0 && fclose(file) == 0);
-    bodhi_close(store);
+    write_file(directory, "meta", "damaged");
 }
 
 static void test_store_that_cannot_be_listed(void) {
