@@ -10,8 +10,6 @@ uint64_t promises[PROMISERS];
 
 struct actors all;
 
-/* --- What is promised -------------------------------------------------------------------------------------------- */
-
 void release(uint32_t dataset, uint64_t frames) {
     for (int i = 0; i < WRITERS; i++) {
         if (all.writers[i].writer != NULL && all.writers[i].dataset == dataset) {
@@ -95,8 +93,6 @@ void actors_unlinking(int directory, const char *name) {
     }
 }
 
-/* --- Opening ----------------------------------------------------------------------------------------------------- */
-
 bool have_dataset(uint32_t dataset) {
     bodhi_store **store = dataset == COPIED ? &all.other : &all.store;
     if (*store == NULL && known_open_store(all.root, dataset, BODHI_CREATE, store) != BODHI_OK) {
@@ -137,8 +133,6 @@ void close_dataset(uint32_t dataset) {
     bodhi_dataset_close(all.datasets[dataset]);
     all.datasets[dataset] = NULL;
 }
-
-/* --- Writing ----------------------------------------------------------------------------------------------------- */
 
 static void flush_writer(kept_writer *w, int durable) {
     int status = bodhi_flush(w->writer, durable);
@@ -198,8 +192,6 @@ static void write_some(void) {
         break;
     }
 }
-
-/* --- Acting ------------------------------------------------------------------------------------------------------ */
 
 static void set_trouble(void) {
     switch (any(3)) {

@@ -4,8 +4,6 @@
 #include "assemble/gather.h"
 #include "base/io.h"
 
-/* --- Putting together, copying ----------------------------------------------------------------------------------- */
-
 /* About half of the numbers, ascending. */
 static int64_t half_of_all(int64_t numbers[64]) {
     return numbers_of((uint64_t)any(1U << (FRAMES / 2)) << (FRAMES / 2) | any(1U << (FRAMES / 2)), numbers);
@@ -107,8 +105,6 @@ void copy_some(void) {
     bodhi_reader_close(reader);
     (void)!bodhi_writer_close(writer);
 }
-
-/* --- Reading, dropping, evicting --------------------------------------------------------------------------------- */
 
 void read_some(void) {
     uint32_t dataset = any(DATASETS);

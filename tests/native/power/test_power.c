@@ -36,8 +36,6 @@ static figures *sums;
 static bool traced; /* POWER_TRACE is in the environment */
 static char scratch[64], life_root[PATH_BYTES], image_root[PATH_BYTES], socket_path[PATH_BYTES];
 
-/* --- What must hold after a cut ---------------------------------------------------------------------------------- */
-
 /* Open the store as any process would, and read. */
 static void look(uint32_t dataset, uint64_t required, int flags) {
     bodhi_store *store;
@@ -99,8 +97,6 @@ static void check_image(const image *im, uint32_t dataset, uint64_t required, ch
     }
     (void)atomic_fetch_add(&sums->images, 1);
 }
-
-/* --- Every prefix ------------------------------------------------------------------------------------------------ */
 
 typedef struct {
     uint64_t *hashes;
@@ -184,8 +180,6 @@ static image cut_everywhere(const image *from, const notes *n, uint64_t *require
     free(s.hashes);
     return last;
 }
-
-/* --- Histories --------------------------------------------------------------------------------------------------- */
 
 static void live_history(uint64_t number) {
     chance c = {.state = number * UINT64_C(1000003)};

@@ -4,8 +4,6 @@
 #include "base/io.h"
 #include "running.h"
 
-/* --- Parser ------------------------------------------------------------------------------------------------------ */
-
 static void test_parser(void) {
     float positions[6] = {1, 2, 3, 4, 5, 6};
     bodhi_frame frame = {.number = 7, .time = 0.5, .n_atoms = 2, .positions = positions, .forces = positions};
@@ -46,8 +44,6 @@ static void test_names(void) {
     CHECK(is_open("name\0me\0g\0n", 11) && is_open("name\0\0", 6));
     CHECK(!is_open("name\0me", 7) && !is_open("name", 4) && !is_open("\0me\0g", 5) && !is_open("", 0));
 }
-
-/* --- Server and pushers ------------------------------------------------------------------------------------------ */
 
 enum { FRAMES = 400, MANY = 500 /* atoms */, PUSHERS = 3 };
 
@@ -106,8 +102,6 @@ static void test_pushing(void) {
     stop_running(&other);
     CHECK(natives(home) + natives(other_home) >= (int64_t)PUSHERS * FRAMES);
 }
-
-/* --- Disks that hang or fail ------------------------------------------------------------------------------------- */
 
 static bodhi_pusher *open_pusher(int32_t timeout_ms) {
     const char *servers[1] = {socket_path};
