@@ -66,12 +66,12 @@ BUDGETS: dict[str, int] = {
     "native/codec": 1331,
     "native/examples": 94,
     "native/fuzz": 556,
-    "native/net": 2812,
+    "native/net": 2770,
     "native/read": 1378,
     "native/segments": 1856,
-    "native/server": 2342,
-    "native/store": 2105,
-    "native/write": 1704,
+    "native/server": 2323,
+    "native/store": 2080,
+    "native/write": 1678,
     "native/xtc": 672,
 }
 
