@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -12,8 +13,13 @@ from himach import kernels
 from himach.examples.common import select
 from himach.examples.drawing import draw_legend, draw_mean, draw_series, time_axis
 from himach.examples.groups import named_selections, split_name
-from himach.examples.molecules import warn_of_cut_molecules
+from himach.examples.molecules import index_bonds, warn_of_cut_molecules
+from himach.examples.structure.radii import get_elements
 from himach.examples.superposition import Reference, Superposition, describe_fit, get_masses
+from himach.transformations import find_bonds
+
+#: Atoms of a ligand, at most: the number of their orders grows exponentially.
+MOST_SYMMETRIC = 100
 
 
 class Rmsd(himach.Analysis):
@@ -32,6 +38,10 @@ class Rmsd(himach.Analysis):
     reference
         A file with the structure to compare with, or the number of a frame of the trajectory, from 0. None: the first
         selected frame.
+    symmetric
+        Whether atoms of ligands that symmetry makes alike may stand for one another, such as those of a ring that has
+        turned: the least deviation of all orders of atoms that keep elements and bonds, by spyrmsd (`himach[ligand]`).
+        Select heavy atoms alone, 100 at most.
     weights
         Weights of atoms in the superposition and in the deviation: ``none`` for equal ones, or ``mass``.
     groups
@@ -46,6 +56,7 @@ class Rmsd(himach.Analysis):
     selection: str = "protein and backbone"
     fit: str = "selection"
     reference: int | str | None = None
+    symmetric: bool = False
     weights: Literal["none", "mass"] = "none"
     groups: list[str] = []  # noqa: RUF012 - a parameter's default
 
@@ -56,9 +67,10 @@ class Rmsd(himach.Analysis):
         target = "frame {reference} of the trajectory" if isinstance(self.reference, int) else target
         weights = " Atoms were weighted by mass." if self.weights == "mass" else ""
         groups = " Beside it, that of {groups} was computed where the superposition puts them." if self.groups else ""
+        symmetric = " Symmetric atoms were matched by spyrmsd (Meli and Biggin, J. Cheminf. 12, 49, 2020)." if self.symmetric else ""
         return (
             f"The root-mean-square deviation of {{selection}} from {target} was computed {describe_fit(self.fit)}."
-            f"{weights}{groups}"
+            f"{weights}{groups}{symmetric}"
         )
 
     def setup(self, universe):
@@ -80,6 +92,10 @@ class Rmsd(himach.Analysis):
         weights = [np.ones(len(group)) if self.weights == "none" else get_masses(group, self) for group in groups]
         self.shares = np.concatenate([group_weights / group_weights.sum() for group_weights in weights])
         self.at_once = self.superposition.indices.tolist() == self.indices.tolist()  # which is faster
+        if self.symmetric and self.groups and self.fit == "selection":
+            raise himach.UsageError("rmsd: symmetric and groups need a fit of other atoms: set fit, or leave one out")
+        orders = symmetric_orders(atoms, self) if self.symmetric else np.arange(len(atoms))[np.newaxis]
+        self.references = compared["rmsd"][1][orders]
 
     def atoms(self, universe):
         return universe.atoms[self.indices], universe.atoms[self.superposition.indices]
@@ -87,11 +103,15 @@ class Rmsd(himach.Analysis):
     def map(self, frame):
         positions = frame.positions[self.indices]
         if self.at_once:
-            yield himach.Row(rmsd=kernels.rmsd(positions, self.positions, self.superposition.weights))
+            weights = self.superposition.weights
+            yield himach.Row(rmsd=min(kernels.rmsd(positions, reference, weights) for reference in self.references))
             return
         moved = self.superposition.move(frame.positions[self.superposition.indices], positions)
         deviations = moved - self.positions
         squares = np.add.reduceat(np.einsum("ij,ij->i", deviations, deviations) * self.shares, self.starts)
+        if self.symmetric:
+            n = self.references.shape[1]
+            squares[0] = (((moved[:n] - self.references) ** 2).sum(axis=2) @ self.shares[:n]).min()
         yield himach.Row(**dict(zip(self.names, np.sqrt(squares).tolist(), strict=True)))
 
     def finish(self, rows):
@@ -112,3 +132,26 @@ class Rmsd(himach.Analysis):
         axes.margins(x=0)
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
+
+
+def symmetric_orders(atoms, analysis):
+    """Return the orders of atoms that keep elements and bonds, int64 (k, n)."""
+    prefix = f"{analysis.label()}: symmetric"
+    if len(atoms) > MOST_SYMMETRIC:
+        raise himach.UsageError(f"{prefix} is for {MOST_SYMMETRIC} atoms at most, and {len(atoms)} are selected")
+    try:
+        from spyrmsd import graph
+    except ImportError:
+        raise himach.UsageError(f"{prefix} needs spyrmsd: pip install 'himach[ligand]'") from None
+    try:
+        bonds = index_bonds(find_bonds(atoms), atoms.indices)
+    except himach.UsageError as error:
+        raise himach.UsageError(f"{prefix}: {error}") from error
+    adjacency = np.zeros((len(atoms), len(atoms)), np.int64)
+    adjacency[bonds[:, 0], bonds[:, 1]] = adjacency[bonds[:, 1], bonds[:, 0]] = 1
+    elements = np.unique(get_elements(atoms), return_inverse=True)[1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of parts that no bonds join
+        molecule = graph.graph_from_adjacency_matrix(adjacency, elements)
+        matches = graph.match_graphs(molecule, molecule)
+    return np.array([np.asarray(order)[np.argsort(first)] for first, order in matches])

@@ -41,6 +41,8 @@ REFUSED = {
         ),
         ({"reference": str(data.PSF)}, f"rmsd: reference '{data.PSF}'"),
         ({"groups": ["a=name CA", "a=name CB"]}, "rmsd: two groups are called 'a'"),
+        ({"symmetric": True}, "rmsd: symmetric is for 100 atoms at most, and 855 are selected"),
+        ({"symmetric": True, "groups": ["name CB"]}, "rmsd: symmetric and groups need a fit of other atoms"),
         ({"groups": ["rmsd=name CA"]}, "rmsd: a group cannot be called 'rmsd'"),
         ({"groups": ["core=nam CA"]}, "rmsd: parameter groups: 'nam CA' cannot be used as a selection"),
         ({"groups": ["lid=resid 1:3"], "reference": str(data.XTC)}, f"rmsd: reference '{data.XTC}'"),

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from MDAnalysis.analysis import rms
 from MDAnalysisTests.datafiles import CRD, DCD, GRO, PSF, XTC
+from spyrmsd.rmsd import symmrmsd
 from support import plain
 
 import himach
@@ -46,6 +47,39 @@ def test_groups_and_fit_against_mdanalysis(weights):
     _, *names = table
     assert names == ["rmsd", "nmp", groups[1]]
     np.testing.assert_allclose(np.array([table[name] for name in names]).T, expected[:, 3:], atol=1e-5)
+
+
+@pytest.mark.parametrize("fit", ["selection", "none", "name CA"])
+def test_symmetric_atoms_may_stand_for_one_another(tmp_path, fit):
+    """Side chains whose rings turn by half, beside spyrmsd; a phenylalanine, and two tyrosines."""
+    universe = MDAnalysis.Universe(PSF, DCD)
+    rings = universe.select_atoms("resname PHE TYR and name CD1 CE1 CD2 CE2")
+    turned = rings.residues.atoms.select_atoms("name CD2 CE2"), rings.residues.atoms.select_atoms("name CD1 CE1")
+    with MDAnalysis.Writer(str(tmp_path / "turned.dcd"), len(universe.atoms)) as writer:
+        for ts in universe.trajectory[:6]:
+            if ts.frame % 2:
+                first, second = (atoms.positions for atoms in turned)
+                turned[0].positions, turned[1].positions = second, first
+            writer.write(universe.atoms)
+    selection = "resid 19 24 and not name H*"  # a phenylalanine and a tyrosine
+    parameters = {"selection": selection, "fit": fit, "symmetric": True}
+    table = plain.run(Rmsd(**parameters), tmp_path / "turned.dcd", PSF)["rmsd"]
+    straight = plain.run(Rmsd(**parameters), DCD, PSF, stop=6)["rmsd"]
+    np.testing.assert_allclose(table["rmsd"], straight["rmsd"], atol=1e-5)
+    if fit == "name CA":
+        return
+    atoms = MDAnalysis.Universe(PSF, tmp_path / "turned.dcd").select_atoms(selection)
+    numbers = np.unique(atoms.elements if hasattr(atoms, "elements") else atoms.types, return_inverse=True)[1]
+    index = {atom: row for row, atom in enumerate(atoms.indices)}
+    adjacency = np.zeros((len(atoms), len(atoms)), int)
+    for a, b in atoms.universe.bonds.indices:
+        if a in index and b in index:
+            adjacency[index[a], index[b]] = adjacency[index[b], index[a]] = 1
+    places = [atoms.positions.astype(float) for _ in atoms.universe.trajectory]
+    expected = symmrmsd(
+        places[0], places, numbers, numbers, adjacency, adjacency, center=fit == "selection", minimize=fit == "selection"
+    )
+    np.testing.assert_allclose(table["rmsd"], expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("weights", ["none", "mass"])
