@@ -1,10 +1,8 @@
-"""Bitmaps of positions as uint64 words: counts of holders, decisions, decoding.
+"""Bitmaps of positions as uint64 words: counts of holders, and decisions.
 
 Bit b of word w stands for position 64 w + b of a selection. The loops are C over whole words (``words.h``) and run
 without the GIL; this module checks shapes and calls them.
 """
-
-import numpy as np
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -19,8 +17,6 @@ cdef extern from "words.h" nogil:
     int64_t words_open_counts(const uint64_t *taken, const uint64_t *mine, uint64_t *counts, size_t n)
     words_claims words_claim(const uint64_t *taken, const uint64_t *counts, const uint64_t *mine, uint64_t *share,
                              uint64_t *residue, size_t n)
-    void words_copy_some(const uint64_t *source, uint64_t *target, size_t n, int64_t skip, int64_t count)
-    int64_t words_decode(const uint64_t *words, size_t n, int64_t first, int64_t skip, int64_t *out, int64_t count)
 
 
 cdef size_t same(str name, Py_ssize_t got, Py_ssize_t expected) except? 0:
@@ -28,18 +24,6 @@ cdef size_t same(str name, Py_ssize_t got, Py_ssize_t expected) except? 0:
     if got != expected:
         raise ValueError(f"{name} has {got} words, expected {expected}")
     return got
-
-
-def popcount(words) -> int:
-    """Return the number of set bits."""
-    return int(np.bitwise_count(words).sum())
-
-
-def block_counts(words, Py_ssize_t block, counts) -> None:
-    """Write to `counts` the number of set bits in every `block` words (the last block may be shorter)."""
-    starts = np.arange(0, len(words), block)
-    same("counts", len(counts), len(starts))
-    np.add.reduceat(np.bitwise_count(words), starts, dtype=np.int64, out=counts)
 
 
 def merge_counts(inbuf, inoutbuf, datatype) -> None:
@@ -79,37 +63,3 @@ def claim(const uint64_t[::1] taken, const uint64_t[::1] counts, const uint64_t[
     with nogil:
         claims = words_claim(&taken[0], &counts[0], &mine[0], &share[0], &residue[0], n)
     return claims.claimed, claims.residue, claims.more != 0, claims.surplus != 0
-
-
-def copy_some(const uint64_t[::1] source, uint64_t[::1] target, int64_t skip, int64_t count) -> None:
-    """Set in `target` the set bits of `source` number `skip` to `skip + count`, in order of position."""
-    cdef size_t n = same("target", target.shape[0], source.shape[0])
-    if n:
-        with nogil:
-            words_copy_some(&source[0], &target[0], n, skip, count)
-
-
-def decode(const uint64_t[::1] words, int64_t first, int64_t skip, int64_t count):
-    """Return the positions of set bits number `skip` to `skip + count`, ascending.
-
-    Parameters
-    ----------
-    words
-        uint64 (n,).
-    first
-        Position of bit 0 of the first word.
-    skip, count
-        Set bits to pass over, and at most how many to return.
-
-    Returns
-    -------
-    ndarray
-        int64 (at most `count`,).
-    """
-    out = np.empty(count, dtype=np.int64)
-    cdef int64_t[::1] positions = out
-    cdef int64_t done = 0
-    if words.shape[0] and count > 0:
-        with nogil:
-            done = words_decode(&words[0], words.shape[0], first, skip, &positions[0], count)
-    return out[:done]

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.ranks.communicator import Words
-from himach.zazen.bitmaps import block_counts, copy_some, decode, popcount
 
 DIRECTORY_WORDS = 512  # bitmap words per directory entry
 Positions = npt.NDArray[np.int64]
@@ -21,6 +20,30 @@ Positions = npt.NDArray[np.int64]
 def n_words(n_positions: int) -> int:
     """Return the number of words that hold `n_positions` bits."""
     return -(-n_positions // 64)
+
+
+def popcount(words: Words) -> int:
+    """Return the number of set bits."""
+    return int(np.bitwise_count(words).sum())
+
+
+def block_counts(words: Words, block: int) -> Positions:
+    """Return the number of set bits in every `block` words; the last block may be shorter."""
+    counts: Positions = np.add.reduceat(np.bitwise_count(words), np.arange(0, len(words), block), dtype=np.int64)
+    return counts
+
+
+def decode(words: Words, first: int, skip: int, count: int) -> Positions:
+    """Return the positions of set bits number `skip` to `skip + count`, ascending; bit 0 is position `first`."""
+    bits = np.unpackbits(words.view(np.uint8), bitorder="little")
+    return np.flatnonzero(bits)[skip : skip + count] + first
+
+
+def copy_some(source: Words, target: Words, skip: int, count: int) -> None:
+    """Set in `target` the set bits of `source` number `skip` to `skip + count`."""
+    bits = np.zeros(64 * len(source), np.uint8)
+    bits[decode(source, 0, skip, count)] = 1
+    target |= np.packbits(bits, bitorder="little").view(np.uint64)
 
 
 class Bits:
@@ -42,7 +65,7 @@ class Bits:
         """Store the number of bits now set in words `first` to `stop` in the directory."""
         low, high = first // DIRECTORY_WORDS, -(-stop // DIRECTORY_WORDS)
         words = self.bitmap[low * DIRECTORY_WORDS : high * DIRECTORY_WORDS]
-        block_counts(words, DIRECTORY_WORDS, self._directory[1 + low : 1 + high])
+        self._directory[1 + low : 1 + high] = block_counts(words, DIRECTORY_WORDS)
 
     def index(self) -> None:
         """Add up the directory after all bits were counted."""
@@ -57,8 +80,8 @@ class Bits:
     def part(self, start: int, stop: int) -> Positions:
         """Return positions number `start` to `stop` of the set, int64, ascending."""
         block = int(np.searchsorted(self._directory, start, side="right")) - 1
-        first = block * DIRECTORY_WORDS
-        return decode(self.bitmap[first:], 64 * first, start - int(self._directory[block]), stop - start)
+        first, last = block * DIRECTORY_WORDS, int(np.searchsorted(self._directory, stop)) * DIRECTORY_WORDS
+        return decode(self.bitmap[first:last], 64 * first, start - int(self._directory[block]), stop - start)
 
 
 @dataclass
@@ -93,7 +116,11 @@ class Claims:
         for first, words, count in self.residue:
             low, high = max(start, before), min(start + amount, before + count)
             if low < high:
-                copy_some(words, self.share.bitmap[first : first + len(words)], low - before, high - low)
+                share = self.share.bitmap[first : first + len(words)]
+                if high - low == count:
+                    share |= words
+                else:
+                    copy_some(words, share, low - before, high - low)
                 self.share.count_bits(first, first + len(words))
             before += count
         self.residue.clear()

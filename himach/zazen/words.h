@@ -12,7 +12,6 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
 /* Loops are also compiled for AVX2, which the loader chooses where the processor has it. */
 #define WORDS_CLONES
@@ -76,51 +75,6 @@ WORDS_CLONES static words_claims words_claim(const uint64_t *taken, const uint64
         residue[i] = rest;
     }
     return claims;
-}
-
-/* Copies bits `skip` to `skip + count` (counted among the set bits of `from`) to `to`, which keeps its other bits. */
-static void words_copy_some(const uint64_t *from, uint64_t *to, size_t n, int64_t skip, int64_t count) {
-    for (size_t i = 0; i < n && count > 0; i++) {
-        uint64_t word = from[i];
-        int64_t bits = __builtin_popcountll(word);
-        if (skip >= bits) {
-            skip -= bits;
-            continue;
-        }
-        for (; skip > 0; skip--, bits--) {
-            word &= word - 1;
-        }
-        if (bits <= count) {
-            to[i] |= word;
-            count -= bits;
-            continue;
-        }
-        for (; count > 0; count--) {
-            to[i] |= word & (~word + 1);
-            word &= word - 1;
-        }
-    }
-}
-
-/* Writes to `out` the positions of set bits `skip` to `skip + count`; returns how many there were. */
-WORDS_CLONES static int64_t words_decode(const uint64_t *words, size_t n, int64_t first, int64_t skip, int64_t *out,
-                                         int64_t count) {
-    int64_t done = 0;
-    for (size_t i = 0; i < n && done < count; i++) {
-        uint64_t word = words[i];
-        int64_t bits = __builtin_popcountll(word);
-        if (skip >= bits) {
-            skip -= bits;
-            continue;
-        }
-        for (; skip > 0; skip--) {
-            word &= word - 1;
-        }
-        for (; word != 0 && done < count; word &= word - 1) {
-            out[done++] = first + 64 * (int64_t)i + __builtin_ctzll(word);
-        }
-    }
-    return done;
 }
 
 #endif

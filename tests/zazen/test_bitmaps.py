@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from himach.zazen import bitmaps
+from himach.zazen.claims import block_counts, copy_some, decode, popcount
 
 N = 1_500
 WORDS = 24
@@ -78,16 +79,15 @@ def test_claim(taken, mine, share, rest):
 def test_some_bits_are_copied_and_decoded(cached, skip, count, target):
     chosen = sorted(cached)[skip : skip + count]
     words = words_of(target)
-    bitmaps.copy_some(words_of(cached), words, skip, count)
+    copy_some(words_of(cached), words, skip, count)
     assert bits_of(words) == target | set(chosen)
-    assert bitmaps.decode(words_of(cached), 640, skip, count).tolist() == [640 + p for p in chosen]
+    assert decode(words_of(cached), 640, skip, count).tolist() == [640 + p for p in chosen]
 
 
 @given(positions, st.integers(1, 5))
 def test_popcounts(cached, block):
-    counts = np.zeros(-(-WORDS // block), dtype=np.int64)
-    bitmaps.block_counts(words_of(cached), block, counts)
+    counts = block_counts(words_of(cached), block)
     expected = [sum(p // 64 // block == i for p in cached) for i in range(len(counts))]
     assert counts.tolist() == expected
-    assert bitmaps.popcount(words_of(cached)) == len(cached)
-    assert bitmaps.popcount(words_of(())[:0]) == 0
+    assert popcount(words_of(cached)) == len(cached)
+    assert popcount(words_of(())[:0]) == 0
