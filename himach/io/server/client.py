@@ -10,7 +10,6 @@ import stat
 import struct
 from pathlib import Path
 
-import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
@@ -18,7 +17,7 @@ from himach.errors import ServerUnreachableError
 from himach.io.frame_source import WHOLE, ReadOptions
 from himach.io.store import bodhi
 from himach.io.store.bodhi import ServerRefusedError
-from himach.io.store.cached_frames import CachedFrames, Reading, mask_of
+from himach.io.store.cached_frames import CachedFrames, Reading
 from himach.io.store.quota import store_place
 from himach.io.store.store import StoreError
 
@@ -26,7 +25,6 @@ DIRECTORY = "server"
 WHOLE_FILE = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 MAX_ATTACHMENT_BYTES = 4 << 30  # the times of 500 million frames
 MAX_CHANGES = 8  # of an attachment while it is fetched
-MARKED_WORDS = 1 << 14  # of 64 frames, processed at a time
 MAX_RUN_FRAMES = 1 << 40  # in a run; a larger count is refused
 MAX_SPACED_FRAMES = 1 << 28  # in a run with a step above 1, whose frames take memory each
 RUN = struct.Struct("<3q")
@@ -38,29 +36,7 @@ def socket_path(store: str | os.PathLike[str] | None = None) -> Path:
     return store_place(store) / DIRECTORY / "socket"
 
 
-class BitmapFrames(CachedFrames):
-    """Cached frames whose numbers come as sets."""
-
-    def mark(self, frames: range, native: npt.NDArray[np.uint64], alien: npt.NDArray[np.uint64]) -> None:
-        """Set the bits of the cached `frames`; see `CachedFrames.mark`."""
-        bodhi.check_words(frames, native, alien)
-        ends = sorted((frames[0], frames[-1])) if frames else [0, -1]
-        for is_native, words in ((True, native), (False, alien)):
-            present = self.frames(is_native, ends[0], ends[1] + 1)
-            for start in range(0, len(words), MARKED_WORDS):
-                block = frames[64 * start : 64 * (start + MARKED_WORDS)]
-                flags = mask_of(present, np.arange(block.start, block.stop, block.step))
-                bits = np.packbits(np.pad(flags, (0, -len(flags) % 64)), bitorder="little").view(np.uint64)
-                words[start : start + MARKED_WORDS] |= bits
-
-    def holds(self, numbers: npt.NDArray[np.int64], native: bool = False) -> npt.NDArray[np.bool_]:
-        """Return which of the frames are cached, or cached natively, bool (n,)."""
-        low, stop = (int(numbers.min()), int(numbers.max()) + 1) if len(numbers) else (0, 0)
-        present = self.frames(True, low, stop)
-        return mask_of(present if native else present | self.frames(False, low, stop), numbers)
-
-
-class Client(bodhi.LinkHandle, BitmapFrames):
+class Client(bodhi.LinkHandle, CachedFrames):
     """A connection to a store's server, for one thread at a time; frames are read as from a `Dataset`.
 
     On this machine the server only tells where they are and protects their segments; from another one it sends bytes.

@@ -17,9 +17,9 @@ from pyroaring import BitMap64
 from himach.errors import TrajectoryError
 from himach.frame import RawFrame
 from himach.io.frame_source import WHOLE, ReadOptions
-from himach.io.server.client import BitmapFrames, Client
+from himach.io.server.client import Client
 from himach.io.server.survey import Answer, Holding, ServedStore, Server, Survey, survey
-from himach.io.store.cached_frames import Reading, mask_of
+from himach.io.store.cached_frames import CachedFrames, Reading, mask_of
 from himach.io.store.store import StoreError, StoreNotFoundError
 from himach.ranks.communicator import node_name
 
@@ -116,7 +116,7 @@ class _Holder:
         self._client = None
 
 
-class RemoteDataset(BitmapFrames):
+class RemoteDataset(CachedFrames):
     """Frames of one generation of a dataset on servers of other machines; for one thread at a time."""
 
     def __init__(self, name: str, generation: bytes, holders: Sequence[_Holder]) -> None:

@@ -16,6 +16,7 @@ from himach.frame import RawFrame
 from himach.io.frame_source import WHOLE, FrameSource, ReadOptions
 from himach.io.store import bodhi
 
+MARKED_WORDS = 1 << 14  # of 64 frames, processed at a time
 MAX_SPREAD = 16  # a range is selected as a whole up to this width per number looked up
 BESIDE = re.compile(r"(.*) \[(slices|[0-9]+ atoms [0-9a-f]{16})\]", re.DOTALL)
 
@@ -65,13 +66,23 @@ class CachedFrames(FrameSource):
     def facts(self) -> dict[str, int]:
         """Return counts and sizes: native, alien, ..."""
 
-    @abstractmethod
     def holds(self, numbers: npt.NDArray[np.int64], native: bool = False) -> npt.NDArray[np.bool_]:
         """Return which of the frames are held, or held natively, bool (n,)."""
+        low, stop = (int(numbers.min()), int(numbers.max()) + 1) if len(numbers) else (0, 0)
+        present = self.frames(True, low, stop)
+        return mask_of(present if native else present | self.frames(False, low, stop), numbers)
 
-    @abstractmethod
     def mark(self, frames: range, native: npt.NDArray[np.uint64], alien: npt.NDArray[np.uint64]) -> None:
         """Set the bits of the `frames` that are held natively, and as aliens; keep other bits."""
+        bodhi.check_words(frames, native, alien)
+        ends = sorted((frames[0], frames[-1])) if frames else [0, -1]
+        for is_native, words in ((True, native), (False, alien)):
+            present = self.frames(is_native, ends[0], ends[1] + 1)
+            for start in range(0, len(words), MARKED_WORDS):
+                block = frames[64 * start : 64 * (start + MARKED_WORDS)]
+                flags = mask_of(present, np.arange(block.start, block.stop, block.step))
+                bits = np.packbits(np.pad(flags, (0, -len(flags) % 64)), bitorder="little").view(np.uint64)
+                words[start : start + MARKED_WORDS] |= bits
 
     @abstractmethod
     def attachment(self, name: str) -> bytes | None:

@@ -17,10 +17,11 @@ from support.servers import Running, free_addresses
 
 import himach
 from himach.io.datasets.name_space import join_answers
-from himach.io.server import client, remote_store
+from himach.io.server import remote_store
 from himach.io.server.admission import make_key, read_key
 from himach.io.server.remote_store import RemoteStore
 from himach.io.server.survey import HEAD, Answer, Server, parse
+from himach.io.store import cached_frames
 from himach.io.store.bodhi import MAX_NUMBER
 from himach.io.store.store import Store
 
@@ -192,7 +193,7 @@ class TestRemote(CachedFramesTests):
     "frames", [range(3000), range(2999, -1, -7), range(10, 90), range(3, 2500, 2), range(0), range(4000, 5000)]
 )
 def test_frames_of_servers_are_marked_some_at_a_time(monkeypatch, frames):
-    monkeypatch.setattr(client, "MARKED_WORDS", 2)
+    monkeypatch.setattr(cached_frames, "MARKED_WORDS", 2)
     held = BitMap64(range(100, 1000)), BitMap64(range(5, 2000, 3))
     holder = SimpleNamespace(native=held[0], alien=held[1], server=SimpleNamespace(text="a"))
     words = np.zeros((2, (len(frames) + 63) // 64), np.uint64)
