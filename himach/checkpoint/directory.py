@@ -123,7 +123,8 @@ class PairsDirectory:
 
     def labels(self) -> list[str]:
         """Return the names of the analyses with pairs here."""
-        return sorted(path.name for path in self.path.iterdir() if any(map(os.listdir, _numbered(path))))
+        folders = self.path.iterdir() if self.path.is_dir() else ()
+        return sorted(path.name for path in folders if any(map(os.listdir, _numbered(path))))
 
     def generations(self, label: str) -> list[FingerprintVersion]:
         """Return the generations of an analysis, the oldest first."""

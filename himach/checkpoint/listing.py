@@ -65,7 +65,7 @@ def find_kept_frames(path: Path) -> KeptFrames | None:
     """Return where pairs are kept, or None: in `path`, or in `path` as the output directory of an unfinished run."""
     for place in (path, path / FOLDER / PAIRS):
         members = _members_in(place)
-        if not members and not _labels(place):
+        if not members and not PairsDirectory(place).labels():
             continue
         if _output_directory(place) is None:
             return KeptFrames(place, None, holder(place / LOCK), members)
@@ -75,26 +75,19 @@ def find_kept_frames(path: Path) -> KeptFrames | None:
 
 def _members_in(place: Path) -> list[Path]:
     """Return the folders of members of an ensemble: directories of kept pairs with nothing else beside them."""
-    own = _labels(place)
+    own = PairsDirectory(place).labels()
     folders = [path for path in sorted(place.iterdir()) if not path.name.startswith(".")] if place.is_dir() else []
     others = [folder for folder in folders if folder.name not in own]
-    members = [folder for folder in others if _labels(folder)]
+    members = [folder for folder in others if PairsDirectory(folder).labels()]
     foreign = [path for path in others if path not in members and not (path.is_dir() and not any(path.glob("[!.]*")))]
     return [] if foreign else members
-
-
-def _labels(place: Path) -> list[str]:
-    try:
-        return PairsDirectory(place).labels()
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 def entries(path: Path, verify: bool = False) -> list[Entry]:
     """Return the contents of a directory of kept pairs: by analysis, last used generation first; then by member."""
     directory = PairsDirectory(path)
     listed = []
-    for label in _labels(path):
+    for label in directory.labels():
         versions = [item for item in directory.generations(label) if item.fingerprint is not None or item.parts()]
         generations = sorted(versions, key=_last_use, reverse=True)
         listed += [_entry(label, generation, generations[0], verify) for generation in generations]

@@ -78,7 +78,8 @@ def stage(world: World, job: StageOptions) -> Staged:
         span = range(origin.n_frames, grown.n_frames)
         origin = grown
         stamp = on_first_rank(world.comm, partial(_stamp_grown, watch, origin, job, stamp), share=True)
-        run_collectively(world.comm, partial(_attach_origin, world, dataset, origin, stamp, job))
+        attach = partial(attach_origin, dataset, stamp, origin, job.topology)
+        run_collectively(world.comm, attach if world.leaders is not None else lambda: None)
         watch = watch_origin(world, origin, stamp)
         new += _fill(world, job, dataset, origin, watch, span)
     copied = _make_copies(world, job, dataset, origin.n_frames)
@@ -146,12 +147,6 @@ def _open_dataset(
                 store.remove(dataset.path.name)
         raise
     return run_collectively(world.comm, lambda: store.dataset(job.name, generation, segment_bytes=job.segment_size))
-
-
-def _attach_origin(world: World, dataset: Dataset, origin: Origin, stamp: OriginStamp, job: StageOptions) -> None:
-    """Attach, once per node, what an analysis needs without the origin."""
-    if world.leaders is not None:
-        attach_origin(dataset, stamp, origin, job.topology)
 
 
 def _stamp_grown(watch: OriginWatch, origin: Origin, job: StageOptions, previous: OriginStamp) -> OriginStamp:
