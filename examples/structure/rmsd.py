@@ -67,10 +67,10 @@ class Rmsd(himach.Analysis):
         target = "frame {reference} of the trajectory" if isinstance(self.reference, int) else target
         weights = " Atoms were weighted by mass." if self.weights == "mass" else ""
         groups = " Beside it, that of {groups} was computed where the superposition puts them." if self.groups else ""
-        symmetric = " Symmetric atoms were matched by spyrmsd (Meli and Biggin, J. Cheminf. 12, 49, 2020)." if self.symmetric else ""
+        matches = " Symmetric atoms were matched by spyrmsd (Meli and Biggin, J. Cheminf. 12, 49, 2020)."
         return (
             f"The root-mean-square deviation of {{selection}} from {target} was computed {describe_fit(self.fit)}."
-            f"{weights}{groups}{symmetric}"
+            f"{weights}{groups}{matches if self.symmetric else ''}"
         )
 
     def setup(self, universe):

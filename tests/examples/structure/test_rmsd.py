@@ -76,9 +76,8 @@ def test_symmetric_atoms_may_stand_for_one_another(tmp_path, fit):
         if a in index and b in index:
             adjacency[index[a], index[b]] = adjacency[index[b], index[a]] = 1
     places = [atoms.positions.astype(float) for _ in atoms.universe.trajectory]
-    expected = symmrmsd(
-        places[0], places, numbers, numbers, adjacency, adjacency, center=fit == "selection", minimize=fit == "selection"
-    )
+    fitted = {"center": fit == "selection", "minimize": fit == "selection"}
+    expected = symmrmsd(places[0], places, numbers, numbers, adjacency, adjacency, **fitted)
     np.testing.assert_allclose(table["rmsd"], expected, atol=1e-4)
 
 
