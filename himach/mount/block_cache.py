@@ -11,7 +11,7 @@ import struct
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from himach.errors import HimachError
-from himach.frame import RawFrame
 from himach.io.trajectories.layouts import Bytes, FileLayout
 from himach.mount.stores import StoreFrames
 
@@ -66,7 +65,6 @@ class BlockCache:
         self._frames: StoreFrames | None = None
         self._frames_layout = layout
         self._opened = 0.0
-        self._reading: tuple[int, Iterator[RawFrame]] = -1, iter(())
 
     def read(self, offset: int, size: int) -> list[Bytes]:
         """Return the bytes from `offset` on, in pieces; fewer than `size` at the end of the file.
@@ -176,22 +174,20 @@ class BlockCache:
             future.set_result(block)
 
     def _compute(self, number: int, layout: FileLayout) -> _Block:
-        n_frames = layout.content.n_frames
         if self._frames is not None and self._frames_layout is not layout:
             self._shut()
         if self._frames is None:
             self._frames = self._open_frames()
             self._frames_layout, self._opened = layout, time.monotonic()
         if number == HEAD:
-            self._reading = -1, iter(())
             return _Block(np.frombuffer(bytearray(layout.head(*self._frames.stamps())), np.uint8), layout)
         start = number * self.per_block
-        stop = min(start + self.per_block, n_frames)
+        stop = min(start + self.per_block, layout.content.n_frames)
         data = np.empty((stop - start) * layout.frame_bytes, dtype=np.uint8)
         missing: dict[int, Exception] = {}
         for frame in range(start, stop):
             try:
-                layout.put(self._frame(self._frames, frame, n_frames), data, (frame - start) * layout.frame_bytes)
+                layout.put(self._frames.frame(frame), data, (frame - start) * layout.frame_bytes)
             except (HimachError, OSError) as error:
                 missing[frame - start] = error
             except (ArithmeticError, ValueError, struct.error) as error:  # beyond what the format can hold
@@ -200,18 +196,7 @@ class BlockCache:
             self._shut()  # reopen, as an unreachable server may be back
         return _Block(data, layout, stop - start == self.per_block, missing)
 
-    def _frame(self, frames: StoreFrames, number: int, n_frames: int) -> RawFrame:
-        """Return a frame, continuing the open iterator if it is the next one."""
-        at, reading = self._reading
-        if at != number:
-            reading = frames.read(number, n_frames)
-        self._reading = -1, reading
-        frame = next(reading)
-        self._reading = number + 1, reading
-        return frame
-
     def _shut(self) -> None:
         frames, self._frames = self._frames, None
-        self._reading = -1, iter(())
         if frames is not None:
             frames.close()

@@ -6,14 +6,14 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from himach.errors import TrajectoryError, UsageError
-from himach.frame import POSITIONS, RawFrame
+from himach.frame import POSITIONS
 from himach.io.datasets.attachment import format_suffix
 from himach.io.datasets.listing import open_existing
 from himach.io.datasets.lookup import Candidate, find, find_offline, open_cache
@@ -139,17 +139,14 @@ class StoreFrames:
         if origin.n_atoms != facts.n_atoms or origin.n_frames < facts.n_frames:
             raise TrajectoryError(f"{facts.name} has changed: {origin.n_frames} frames of {origin.n_atoms} atoms now")
         self._ahead = FramesAhead(self._dataset)
+        self.frame = self._ahead.frame
 
     def stamps(self) -> tuple[float, float]:
         """Return the first frame's time and the time step, ps; 0 for an unknown step."""
         origin = self._dataset.origin
         times = origin.known_times
-        first = self._ahead.frame(0).time if times is None else times[0]
+        first = self.frame(0).time if times is None else times[0]
         return float(first), origin.timestep or 0.0
-
-    def read(self, start: int, stop: int) -> Iterator[RawFrame]:
-        """Read frames in order, with readahead; the arrays of one are valid until the next."""
-        return map(self._ahead.frame, range(start, stop))
 
     def close(self) -> None:
         """Close the dataset."""

@@ -34,11 +34,10 @@ class Halting:
     def stamps(self):
         return 0.0, 1.0
 
-    def read(self, start, stop):
-        for number in range(start, stop):
-            if number >= 3:
-                threading.Event().wait()
-            yield RawFrame(number, float(number), np.full((N_ATOMS, 3), number, np.float32))
+    def frame(self, number):
+        if number >= 3:
+            threading.Event().wait()
+        return RawFrame(number, float(number), np.full((N_ATOMS, 3), number, np.float32))
 
     def close(self):
         pass

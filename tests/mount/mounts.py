@@ -74,14 +74,13 @@ class ListedFrames:
     def stamps(self):
         return self.frames[0].time, 2.0
 
-    def read(self, start, stop):
+    def frame(self, number):
         self.begun += 1
-        for frame in self.frames[start:stop]:
-            self.go_on.wait()
-            if frame.number in self.missing:
-                raise TrajectoryError(f"frame {frame.number} is missing")
-            self.read_so_far += 1
-            yield frame
+        self.go_on.wait()
+        if number in self.missing:
+            raise TrajectoryError(f"frame {number} is missing")
+        self.read_so_far += 1
+        return self.frames[number]
 
     def close(self):
         self.closed += 1

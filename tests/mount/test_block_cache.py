@@ -48,7 +48,6 @@ def test_in_order_each_frame_is_read_once():
     window, content = window_of(Trr, frames)
     assert b"".join(read(window, at, 700) for at in range(0, len(content), 700)) == content
     assert frames.read_so_far == N_FRAMES
-    assert frames.begun == 1
     window.close()
 
 
