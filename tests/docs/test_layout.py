@@ -47,7 +47,7 @@ BUDGETS: dict[str, int] = {
     "himach/io/store": 2224,
     "himach/io/trajectories": 5229,
     "himach/io/universe": 1189,
-    "himach/kernels": 6313,
+    "himach/kernels": 6288,
     "himach/mdanalysis": 964,
     "himach/mount": 899,
     "himach/output": 2761,

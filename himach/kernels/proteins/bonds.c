@@ -1,4 +1,5 @@
-#include "proteins/bonds.h"
+/* Hydrogen bonds of a backbone: which pairs are near enough, and their energies. */
+#include "proteins/backbone.h"
 
 #include <math.h>
 

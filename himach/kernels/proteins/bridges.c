@@ -1,4 +1,5 @@
-#include "proteins/bridges.h"
+/* Bridges between strands of a protein, and the ladders that they form. */
+#include "proteins/backbone.h"
 
 #include <stdlib.h>
 

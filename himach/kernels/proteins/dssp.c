@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proteins/bridges.h"
-#include "proteins/whole.h"
+#include "proteins/backbone.h"
 
 enum { COIL = '-', SHORTEST_TURN = 3, LONGEST_TURN = 5, STRETCH = 3 };
 /* A bend is where the chain turns by more than 70 degrees between i - 2, i and i + 2. */
@@ -159,47 +158,34 @@ static size_t most(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
-static int assign_whole(const struct backbone *backbone, uint8_t *states) {
-    const size_t n = backbone->n, bytes = most(bonds_scratch(n), bridges_scratch(n));
-    char *memory = malloc(bytes + n * sizeof(bond_partners) + n);
-    if (memory == NULL) {
-        return DSSP_NO_MEMORY;
-    }
-    bond_partners *partners = (bond_partners *)(memory + bytes);
-    uint8_t *turns = (uint8_t *)(partners + n);
-    bonds_find(backbone, memory, partners);
-    memset(states, COIL, n);
-    bridges_mark(backbone, partners, memory, states);
-    mark_all(backbone, partners, turns, states);
-    free(memory);
-    return DSSP_OK;
-}
-
-static int assign_cut(const struct backbone *backbone, const float *box, uint8_t *states) {
-    struct lattice lattice;
-    if (lattice_set(&lattice, box) != 0) {
-        return DSSP_NO_BOX;
-    }
-    const size_t bytes = whole_scratch(backbone->n);
-    char *memory = malloc(bytes + backbone->n * sizeof *backbone->at);
-    if (memory == NULL) {
-        return DSSP_NO_MEMORY;
-    }
-    float *positions = (float *)(memory + bytes);
-    make_whole(backbone, &lattice, memory, positions);
-    struct backbone whole = *backbone;
-    whole.at = (const float(*)[BACKBONE_ATOMS][3])positions;
-    const int status = assign_whole(&whole, states);
-    free(memory);
-    return status;
-}
-
 int dssp_assign(const float *positions, const int64_t *chains, const uint8_t *prolines, size_t n, const float *box,
                 uint8_t *states) {
-    const struct backbone backbone = {(const float(*)[BACKBONE_ATOMS][3])positions, chains, prolines, n};
+    struct backbone backbone = {(const float(*)[BACKBONE_ATOMS][3])positions, chains, prolines, n};
+    struct lattice lattice;
     const int status = check(positions, chains, n);
     if (status != DSSP_OK) {
         return status;
     }
-    return box == NULL || are_whole(&backbone) ? assign_whole(&backbone, states) : assign_cut(&backbone, box, states);
+    const int is_cut = box != NULL && !are_whole(&backbone);
+    if (is_cut && lattice_set(&lattice, box) != 0) {
+        return DSSP_NO_BOX;
+    }
+    const size_t bytes = most(most(bonds_scratch(n), bridges_scratch(n)), whole_scratch(n));
+    char *memory = malloc(bytes + n * (sizeof *backbone.at + sizeof(bond_partners) + 1));
+    if (memory == NULL) {
+        return DSSP_NO_MEMORY;
+    }
+    float *whole = (float *)(memory + bytes);
+    bond_partners *partners = (bond_partners *)(whole + (size_t)3 * BACKBONE_ATOMS * n);
+    uint8_t *turns = (uint8_t *)(partners + n);
+    if (is_cut) {
+        make_whole(&backbone, &lattice, memory, whole);
+        backbone.at = (const float(*)[BACKBONE_ATOMS][3])whole;
+    }
+    bonds_find(&backbone, memory, partners);
+    memset(states, COIL, n);
+    bridges_mark(&backbone, partners, memory, states);
+    mark_all(&backbone, partners, turns, states);
+    free(memory);
+    return DSSP_OK;
 }

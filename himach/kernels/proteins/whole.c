@@ -1,4 +1,5 @@
-#include "proteins/whole.h"
+/* Chains of a protein that the sides of the box cut, made whole. */
+#include "proteins/backbone.h"
 
 #include <string.h>
 

@@ -1,7 +1,9 @@
-/* Hydrogen bonds of a protein's backbone, by the electrostatic energy of Kabsch and Sander. */
+/* The backbone of a protein: made whole, its hydrogen bonds, and the bridges that these form. What needs memory gets it
+ * as `scratch`, of so many bytes for n residues as a function of its own tells. */
 #pragma once
 
-#include <stddef.h>
+#include "box/lattice.h"
+
 #include <stdint.h>
 
 enum backbone_atom { BACKBONE_N, BACKBONE_CA, BACKBONE_C, BACKBONE_O, BACKBONE_ATOMS };
@@ -27,8 +29,17 @@ static inline int is_bonded(const bond_partners *partners, int64_t donor, int64_
     return partners[donor][0] == acceptor || partners[donor][1] == acceptor;
 }
 
-/* Memory that bonds_find needs for n residues. */
+/* Find the hydrogen bonds, by the electrostatic energy of Kabsch and Sander. */
 size_t bonds_scratch(size_t n);
-
-/* Find the bonds. `scratch` is of bonds_scratch(n) bytes. */
 void bonds_find(const struct backbone *backbone, void *scratch, bond_partners *partners);
+
+/* Mark the residues in ladders of bridges between strands with E and those in single bridges with B. */
+size_t bridges_scratch(size_t n);
+void bridges_mark(const struct backbone *backbone, const bond_partners *partners, void *scratch, uint8_t *states);
+
+/* Whether no bond of a chain is longer than bonds are: the sides of the box cut none. */
+int are_whole(const struct backbone *backbone);
+
+/* Write the positions of the backbone to `positions` (n, 4, 3), with each chain whole, where its first atom is. */
+size_t whole_scratch(size_t n);
+void make_whole(const struct backbone *backbone, const struct lattice *lattice, void *scratch, float *positions);
