@@ -36,14 +36,21 @@ def block_counts(words: Words, block: int) -> Positions:
 def decode(words: Words, first: int, skip: int, count: int) -> Positions:
     """Return the positions of set bits number `skip` to `skip + count`, ascending; bit 0 is position `first`."""
     bits = np.unpackbits(words.view(np.uint8), bitorder="little")
-    return np.flatnonzero(bits)[skip : skip + count] + first
+    positions = np.flatnonzero(bits)[skip : skip + count]
+    positions += first
+    return positions
 
 
 def copy_some(source: Words, target: Words, skip: int, count: int) -> None:
     """Set in `target` the set bits of `source` number `skip` to `skip + count`."""
-    bits = np.zeros(64 * len(source), np.uint8)
-    bits[decode(source, 0, skip, count)] = 1
-    target |= np.packbits(bits, bitorder="little").view(np.uint64)
+    stops = np.cumsum(np.bitwise_count(source), dtype=np.int64)
+    first, last = np.searchsorted(stops, [skip, skip + count], side="right").tolist()
+    target[first + 1 : last] |= source[first + 1 : last]
+    for word in {first, last} - {len(source)}:  # only some of their bits may be chosen
+        bits = decode(source[word : word + 1], 0, 0, 64)
+        numbers = stops[word] - len(bits) + np.arange(len(bits))
+        chosen = bits[(numbers >= skip) & (numbers < skip + count)].astype(np.uint64)
+        target[word] |= np.bitwise_or.reduce(np.uint64(1) << chosen)
 
 
 class Bits:
@@ -116,11 +123,7 @@ class Claims:
         for first, words, count in self.residue:
             low, high = max(start, before), min(start + amount, before + count)
             if low < high:
-                share = self.share.bitmap[first : first + len(words)]
-                if high - low == count:
-                    share |= words
-                else:
-                    copy_some(words, share, low - before, high - low)
+                copy_some(words, self.share.bitmap[first : first + len(words)], low - before, high - low)
                 self.share.count_bits(first, first + len(words))
             before += count
         self.residue.clear()

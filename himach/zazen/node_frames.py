@@ -17,7 +17,7 @@ import numpy.typing as npt
 from himach.ranks.communicator import SharedWords, Words
 from himach.selection import FrameList, Selected, is_sparse, span
 from himach.selection import numbers_at as numbers_of_selected
-from himach.zazen.claims import Bits, block_counts, n_words
+from himach.zazen.claims import Bits, n_words, popcount
 
 Positions = npt.NDArray[np.int64]
 #: Bits of a bitmap moved at a time, a multiple of the bits of a word.
@@ -174,7 +174,8 @@ def _pack_bits(bits: npt.NDArray[np.bool_]) -> Words:
 
 def count_chunks(native: Words, alien: Words, chunk_words: int) -> Numbers:
     """Return the number of set bits in each chunk of `chunk_words` words of two bitmaps, int64 (2, n)."""
-    return np.stack([block_counts(words, chunk_words) for words in (native, alien)])
+    starts = range(0, len(native), chunk_words)
+    return np.array([[popcount(words[at : at + chunk_words]) for at in starts] for words in (native, alien)], np.int64)
 
 
 MAX_TASK_FRAMES = 512
