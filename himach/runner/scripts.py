@@ -283,7 +283,7 @@ def stage_class(declared: Any) -> type[Any]:
 
 @dataclass
 class _Stage:
-    """A declared analysis, the values of its parameters in an earlier run, and the texts of new values."""
+    """A declared analysis, the values of its parameters, and the texts of those that are assigned."""
 
     declared: Analysis | type[Analysis]
     label: str
@@ -296,21 +296,13 @@ class _Stage:
 
     def make(self, previous: Analysis | None = None) -> Analysis:
         """Return an instance with its values; a class also takes values from the previous stage."""
-        if isinstance(self.declared, type) and previous is not None:
-            self.values = {**previous.values_for(self.declared), **self.values}
-        values = {**self.values, **{name: self._parse(name, text) for name, text in self.texts.items()}}
         if isinstance(self.declared, type):
-            return self.declared(**values)
+            inherited = {} if previous is None else previous.values_for(self.declared)
+            return self.declared(**{**inherited, **self.values})
         instance = copy.copy(self.declared)
-        for name, value in values.items():
+        for name, value in self.values.items():
             setattr(instance, self.parameters[name].attribute, value)
         return instance
-
-    def _parse(self, name: str, text: str) -> object:
-        try:
-            return self.parameters[name].parse(text)
-        except UsageError as error:
-            raise UsageError(f"{self.label}: {error}") from None
 
 
 def _assign(chains: Sequence[Sequence[_Stage]], assignment: str) -> None:
@@ -339,6 +331,10 @@ def _assign(chains: Sequence[Sequence[_Stage]], assignment: str) -> None:
                 "give one value"
             )
         stage.texts[parameter] = text
+        try:
+            stage.values[parameter] = stage.parameters[parameter].parse(text)
+        except UsageError as error:
+            raise UsageError(f"{stage.label}: {error}") from None
 
 
 def _restore(chain: Sequence[_Stage], entry: Mapping[str, Any]) -> None:

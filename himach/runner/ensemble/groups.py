@@ -101,7 +101,7 @@ def group_table(members: Sequence[Member], tables: Sequence[Table], roles: Roles
     bounds = np.cumsum([0, *map(len, groups.values())])
     spans = {group: slice(*bounds[i : i + 2]) for i, group in enumerate(groups)}
     if roles.values and not roles.in_time:
-        check_rows(Lazy([at for at, table in enumerate(tables) if table.rows], tables.__getitem__), roles)
+        _check_rows(tables, roles)
     keys, figures = member_values(tables, roles)
     counts = [np.isfinite(values).sum(axis=0).max(initial=0) for values in figures.values()]
     if max(counts, default=0) < min(2, len(tables)):
@@ -122,7 +122,7 @@ def group_table(members: Sequence[Member], tables: Sequence[Table], roles: Roles
     return _as_table(rows, keys, tables, roles, level)
 
 
-def check_rows(tables: Sequence[Table], roles: Roles) -> None:
+def _check_rows(tables: Sequence[Table], roles: Roles) -> None:
     """Raise UsageError if members' rows have different places along x, or nothing identifies them."""
     for name in roles.x:
         axes = common_places([np.asarray(table[name], np.float64) for table in tables if name in table])
@@ -140,7 +140,7 @@ def check_rows(tables: Sequence[Table], roles: Roles) -> None:
             f"rows of a member have the same {', '.join(roles.keys)}: say role='label' of the columns that tell them "
             "apart, or of all columns of a list"
         )
-    if not roles.keys and len({table.rows for table in tables}) > 1:
+    if not roles.keys and len({table.rows for table in tables if table.rows}) > 1:
         raise UsageError(
             "members have different numbers of rows, and no column tells these apart: say which one by "
             "Column(..., role='x') or role='label'"

@@ -128,9 +128,8 @@ def _warn(members: Sequence[Member], runs: Sequence[MemberRun], earlier: Mapping
                 changed.append(member.name)
     if changed:
         warned_names["the content is another than in the run that is repeated"] = changed
-    for names in alike.values():
-        if len(names) > 1:
-            warned_names.setdefault(f"these are the same frames, and count as {len(names)} members", []).extend(names)
+    for names in (names for names in alike.values() if len(names) > 1):
+        warned_names.setdefault(f"these are the same frames, and count as {len(names)} members", []).extend(names)
     for text, names in warned_names.items():
         warnings.warn(f"{truncate(names)}: {text}", stacklevel=2)
 

@@ -182,13 +182,7 @@ class FileFeed(Idle):
 
 
 def find_engines(request: FramesRequest) -> dict[str, tuple[EngineAddress, FramesRequest | Member]]:
-    """Return the engines of the members of an ensemble by name; of a run without an ensemble by the name "".
-
-    Raises
-    ------
-    UsageError
-        If an engine lacks a topology, or stands beside other trajectories.
-    """
+    """Return the engines of the members of an ensemble by name; of a run without an ensemble by the name ""."""
     sources: dict[str, FramesRequest | Member] = {"": request}
     if request.ensemble is not None:
         sources = {member.name: member for member in read_members(request.ensemble, request.topology)}

@@ -161,8 +161,8 @@ def _frames_so_far(request: FramesRequest, so_far: FramesSoFar, stop: int) -> di
 
 def _datasets(so_far: FramesSoFar) -> str:
     """Return text that names the datasets of engines' frames; "" for other sources."""
-    feeds = so_far.details["members"].values() if "members" in so_far.details else [so_far.details]
-    names = [feed_details["dataset"] for feed_details in feeds if "dataset" in feed_details]
+    feeds = so_far.details.get("members", {"": so_far.details}).values()
+    names = [details["dataset"] for details in feeds if "dataset" in details]
     return f"dataset{'s' * (len(names) > 1)} {truncate(names)}" if names else ""
 
 
