@@ -43,7 +43,7 @@ void cover_begin(cover *c, int64_t number, cover_memory *memory, size_t place);
 /* Put a slice in its place; the same slice of a rank may come twice. False: the frame will not be whole, see c->why. */
 bool cover_add(cover *c, int64_t rank, const bodhi_frame *slice);
 
-/* Whether the frame is whole, now that all slices were added; else see c->why. */
+/* Whether the frame is whole, now that all slices were added; else see c->why. It may be asked again. */
 bool cover_end(cover *c);
 
 void cover_free(cover *c);

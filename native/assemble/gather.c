@@ -55,7 +55,6 @@ void gather_close(gather *g) {
 
 int gather_begin(gather *g, const int64_t *numbers, const int32_t *assembler, size_t n) {
     g->n = g->at = g->next = g->n_covers = 0;
-    g->ended = false;
     for (int32_t i = 0; i < g->n_processes; i++) {
         g->parcels[i].size = 0;
     }
@@ -193,14 +192,12 @@ int gather_write(gather *g, bodhi_writer *writer, int64_t *number) {
     cover *c = &g->covers[g->frames[g->next].cover];
     *number = c->frame.number;
     int status = BODHI_MISS;
-    if (g->ended || cover_end(c)) {
-        g->ended = true;
+    if (cover_end(c)) {
         status = bodhi_append(writer, &c->frame);
         if (status < BODHI_OK && status != BODHI_ERROR_CONFLICT) {
             return status;
         }
     }
-    g->ended = false;
     g->next++;
     return status;
 }

@@ -29,7 +29,6 @@ typedef struct {
     cover *covers;
     size_t n_covers, cover_capacity;
     size_t next;      /* frame to be written */
-    bool ended;       /* it has been seen whether that one is whole */
     id_bytes encoded; /* scratch, as is what follows */
     uint32_t *ids;
     size_t id_capacity;
