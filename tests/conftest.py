@@ -69,6 +69,14 @@ def place(tmp_path):
     return tmp_path / "store"
 
 
+@pytest.fixture
+def script(request, tmp_path):
+    """Return the file of what the module of the test has as its SCRIPT."""
+    path = tmp_path / "script.py"
+    path.write_text(request.module.SCRIPT)
+    return path
+
+
 @pytest.fixture(scope="module")
 def ranks():
     """Return two ranks that stay."""

@@ -51,7 +51,7 @@ def test_all_ranks_are_here():
     assert comm.size == promised_ranks()
 
 
-@pytest.mark.nightly(but=8)
+@pytest.mark.nightly(but=4)
 @each_selection
 @pytest.mark.parametrize("kinds", KINDS)
 def test_one_stage(frames, kinds):
@@ -59,7 +59,7 @@ def test_one_stage(frames, kinds):
         check(world, [Everything(kinds=kinds, seed=seed)], frames, boxes, seed)
 
 
-@pytest.mark.nightly(but=5)
+@pytest.mark.nightly(but=3)
 @each_selection
 def test_chains_of_stages(frames):
     for seed in range(3):
@@ -67,7 +67,7 @@ def test_chains_of_stages(frames):
         check(world, [First(seed=seed), Middle(), Third()], frames, "all", seed)
 
 
-@pytest.mark.nightly(but=6)
+@pytest.mark.nightly(but=3)
 @each_selection
 @pytest.mark.parametrize("kinds", KINDS)
 def test_many_keys_at_once_are_reduced_as_one_by_one(frames, kinds):

@@ -90,10 +90,7 @@ REFUSED = {
     ("dielectric", SPCE_WATER): [
         ({}, "dielectric: the topology has no charges"),
     ],
-    ("dipole-orientation", SPCE_WATER): [
-        ({"charges": SPCE, "bins": 0}, "dipole-orientation: bins must be greater than 0"),
-        ({}, "dipole-orientation: the topology has no charges"),
-    ],
+    ("dipole-orientation", SPCE_WATER): [({}, "dipole-orientation: the topology has no charges")],
     ("dipole-orientation", ADK): [({"selection": "all"}, "dipole-orientation: the trajectory has no box")],
     ("persistence-length", ADK): [
         ({"selection": "name CA and resid 1 2"}, "selects 2 atoms of a chain, and 2 bonds need 3"),

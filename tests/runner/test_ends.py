@@ -80,13 +80,6 @@ exec(sys.argv[3])
 """
 
 
-@pytest.fixture
-def script(tmp_path: Path) -> Path:
-    path = tmp_path / "probe.py"
-    path.write_text(SCRIPT)
-    return path
-
-
 def fails(done, *words: str, code: int = 1) -> None:
     assert done.returncode == code, done.stderr
     assert done.stderr.count("himach: error:") == 1, done.stderr

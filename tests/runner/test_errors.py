@@ -62,13 +62,6 @@ class Probe(himach.Analysis):
 '''
 
 
-@pytest.fixture
-def script(tmp_path: Path) -> Path:
-    path = tmp_path / "probe.py"
-    path.write_text(SCRIPT)
-    return path
-
-
 def line_of(text: str) -> int:
     return next(i for i, line in enumerate(SCRIPT.splitlines(), 1) if text in line)
 

@@ -16,7 +16,7 @@ from support.plain import plain_key, sortable
 
 import himach
 from himach.engine.pairs.block import Form, by_shard, objects
-from himach.engine.pairs.keys import ENCODED, decode, encode, split
+from himach.engine.pairs.keys import decode, encode, split
 from himach.engine.pairs.values import pack, restore, snapshot, unpack
 from himach.engine.shuffle.spill import Scratch
 from himach.engine.shuffle.stack import MergedBlocks
@@ -50,13 +50,6 @@ def test_numbers_of_numpy_are_plain_keys():
     assert encode(np.float32(0.5)) == encode(np.float64(0.5)) == encode(0.5)
     assert encode(np.str_("a")) == encode("a") != encode(b"a") == encode(np.bytes_(b"a"))
     assert encode(-0.0) == encode(0.0)
-
-
-def test_which_column_a_key_travels_in():
-    assert split(5) == split(np.uint8(5)) == (0, 5)
-    assert split((1, np.int16(2))) == (2, (1, 2))
-    assert split(2**63)[0] == split((1, 2**63))[0] == split(())[0] == split((1, "a"))[0] == ENCODED
-    assert split(-(2**63)) == (0, -(2**63))
 
 
 Point = namedtuple("Point", "x y")

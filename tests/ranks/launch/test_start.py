@@ -41,13 +41,6 @@ FORKED = b"himach.ranks.launch.rank_main"
 pytestmark = pytest.mark.fresh
 
 
-@pytest.fixture
-def script(tmp_path: Path) -> Path:
-    path = tmp_path / "probe.py"
-    path.write_text(SCRIPT)
-    return path
-
-
 def told(done) -> dict:
     """Return what the script found in the process of the first rank."""
     assert done.returncode == 0, done.stderr

@@ -30,15 +30,15 @@ def top(tmp_path):
     return topology(tmp_path)
 
 
-@pytest.fixture
-def script(tmp_path):
-    path = tmp_path / "mean.py"
-    path.write_text(SCRIPT)
-    return path
-
-
 def members_of(engines, top, **more):
     return [package.Member(name, engine.address, top, **more) for name, engine in engines.items()]
+
+
+def table_of(folder, *engines):
+    path = folder / "members.csv"
+    rows = [f"{name},{engine.address}" for name, engine in zip("ab", engines, strict=True)]
+    path.write_text("\n".join(["name,trajectory", *rows, ""]))
+    return path
 
 
 def counts(outcome):
@@ -89,10 +89,8 @@ def test_outcomes_of_classes_of_the_script_stay_on_the_ranks(tmp_path, top, scri
     finish = "    def finish(self, results):\n        return {'x': himach.Table({'a': [1.0]}), 'own': type(self)()}\n"
     script.write_text(f"{SCRIPT}\n{finish}")
     with MadeUpEngine(made_up(5)) as first, MadeUpEngine(made_up(6)) as other:
-        table = tmp_path / "members.csv"
-        table.write_text(f"name,trajectory\na,{first.address}\nb,{other.address}\n")
-        words = ["follow", script, "--ensemble", table, "--topology", top, "-n", 2, "--out", tmp_path / "out"]
-        himach(*words, code=0)
+        words = ["follow", script, "--ensemble", table_of(tmp_path, first, other), "--topology", top, "-n", 2]
+        himach(*words, "--out", tmp_path / "out", code=0)
     assert (tmp_path / "out" / "x.csv").read_text().splitlines() == ["member,a", "a,1.0", "b,1.0"]
 
 
@@ -106,9 +104,9 @@ def test_stop_ends_all_engines(top):
 @pytest.mark.nightly
 def test_ctrl_c_ends_all_and_their_outcome_follows(tmp_path, top, script):
     with MadeUpEngine(made_up(4000), rate=50) as first, MadeUpEngine(made_up(4000), rate=50) as other:
-        table = tmp_path / "members.csv"
-        table.write_text(f"name,trajectory\na,{first.address}\nb,{other.address}\n")
-        running = start_himach("follow", script, "--ensemble", table, "--topology", top, "-n", 2)
+        running = start_himach(
+            "follow", script, "--ensemble", table_of(tmp_path, first, other), "--topology", top, "-n", 2
+        )
         assert wait_until(lambda: min(first.sent, other.sent) > 20, 60)
         running.send_signal(signal.SIGINT)
         out, error = running.communicate(timeout=60)
@@ -119,9 +117,8 @@ def test_ctrl_c_ends_all_and_their_outcome_follows(tmp_path, top, script):
 
 def test_one_that_fails_is_named_and_the_rest_go_on(tmp_path, top, script):
     with MadeUpEngine(made_up(12)) as first, MadeUpEngine(made_up(9, 7)) as other:
-        table = tmp_path / "members.csv"
-        table.write_text(f"name,trajectory\na,{first.address}\nb,{other.address}\n")
-        done = himach("follow", script, "--ensemble", table, "--topology", top, "--out", tmp_path / "out")
+        words = ["follow", script, "--ensemble", table_of(tmp_path, first, other), "--topology", top]
+        done = himach(*words, "--out", tmp_path / "out")
     assert done.returncode == 1, done.stderr
     assert "member b" in done.stderr
     assert (tmp_path / "out" / "Mean.csv").read_text().splitlines()[1].startswith("a,x,12,")
