@@ -167,8 +167,6 @@ def test_what_mdanalysis_refuses_is_refused():
 
 
 class Within(himach.Analysis):
-    """An analysis of MDAnalysis in a map()."""
-
     def setup(self, universe):
         self.atoms = universe.select_atoms("protein")
 

@@ -58,7 +58,6 @@ FRAMES = 7
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Return topology and trajectory by name."""
     folder = tmp_path_factory.mktemp("files")
     rna = mda.Universe(RNA_PSF, RNA_PDB)
     random = np.random.default_rng(3)

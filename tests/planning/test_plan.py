@@ -22,7 +22,6 @@ MACHINE = Machine(cores=16, memory=1 << 36, network=1e9, latency=1e-5, origin=1e
 
 
 def of_ensemble(frames, **options):
-    """Return the record of a run of an ensemble of members of so many frames each."""
     made = record(frames=sum(frames), shuffle=0.0, reduce=0.0, **options)
     made["ensemble"] = [{"name": f"m{at}", "frames": count, "error": None} for at, count in enumerate(frames)]
     return made

@@ -27,7 +27,6 @@ def geyer(covariances):
 
 
 def inefficiency(values):
-    """Return the inefficiency of a series."""
     n, mean = len(values), math.fsum(values) / len(values)
     deviations = [value - mean for value in values]
     lags = [math.fsum(deviations[i] * deviations[i + lag] for i in range(n - lag)) / n for lag in range(n)]

@@ -76,7 +76,6 @@ def test_values_before_the_start_do_not_count(start):
 
 
 def blocks_of(half):
-    """Return the means of the blocks of a half."""
     blocks = int(min(20, max(4, len(half) / inefficiency(half) / 8)))
     length = len(half) // blocks
     return half[len(half) - blocks * length :].reshape(blocks, length).mean(axis=1)

@@ -79,7 +79,6 @@ def groups(seed: int, n_first: int, n_second: int, *shape: int) -> tuple[np.ndar
 
 
 def fields(result: Difference) -> list:
-    """Return all numbers of a difference."""
     return [result.value, result.low, result.high, result.error, result.df, result.p, result.p_exact]
 
 

@@ -27,8 +27,6 @@ def take_all(share):
 
 @dataclass
 class Store:
-    """What a node holds."""
-
     native: set[int] = field(default_factory=set)
     alien: set[int] = field(default_factory=set)
     identity: str | None = None

@@ -27,7 +27,6 @@ exceptions = st.one_of(st.just(set()), st.sets(st.integers(0, FRAMES - 1), max_s
 
 @st.composite
 def clusters(draw):
-    """Nodes of ranks, and their stores."""
     ranks = draw(st.lists(st.integers(1, 3), min_size=1, max_size=5))
     stores = []
     for _ in ranks:
