@@ -50,7 +50,7 @@ def test_a_node_marks_what_it_holds_of_a_choice_and_of_what_is_left_of_it(number
     for selection, wanted in ((frames, numbers), (Remaining.from_mask(frames, mask), np.array(numbers)[mask].tolist())):
         if not wanted:
             continue
-        words = frame_bitmaps(InMemory.from_numbers(native=held), selection)[0]
+        words = frame_bitmaps(InMemory(native=held), selection)[0]
         bits = np.unpackbits(words.view(np.uint8), bitorder="little")[: len(wanted)]
         assert bits.tolist() == [number in held for number in wanted]
 

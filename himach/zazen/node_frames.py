@@ -110,20 +110,12 @@ class Cached(Protocol):
         """Return which frames are held, or were pushed to this node, bool (n,)."""
 
 
-@dataclass(frozen=True)
 class InMemory:
-    """A cache of given frames, int64 (n,); for `identity` see `Cached`."""
+    """A cache of given frame numbers; for `identity` see `Cached`."""
 
-    native: Numbers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    alien: Numbers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    identity: str | None = None
-
-    @classmethod
-    def from_numbers(
-        cls, native: Iterable[int] = (), alien: Iterable[int] = (), identity: str | None = None
-    ) -> InMemory:
-        """Return a cache of frames given as integers."""
-        return cls(np.fromiter(native, dtype=np.int64), np.fromiter(alien, dtype=np.int64), identity)
+    def __init__(self, native: Iterable[int] = (), alien: Iterable[int] = (), identity: str | None = None) -> None:
+        self.native, self.alien = (np.fromiter(numbers, dtype=np.int64) for numbers in (native, alien))
+        self.identity = identity
 
     def mark(self, frames: range, native: Words, alien: Words) -> None:
         """Set the bits of native and alien frames."""

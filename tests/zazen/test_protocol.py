@@ -68,7 +68,7 @@ def play(ranks, stores, frames, origin=True, chunk_words=1):
 
     def rank(world: World):
         store = stores[world.node_index]
-        cached = InMemory.from_numbers(store.native, store.alien, store.identity)
+        cached = InMemory(store.native, store.alien, store.identity)
         own = cached if world.node.rank == 0 else None
         share = assign(world, own, frames, origin=origin, chunk_words=chunk_words)
         tasks = take_all(share)
@@ -206,7 +206,7 @@ def test_residues_are_contiguous():
 
 
 def test_alone():
-    share = assign(alone(), InMemory.from_numbers(range(10), range(5, 20)), range(25))
+    share = assign(alone(), InMemory(range(10), range(5, 20)), range(25))
     assert share.counts == {"native": 10, "alien": 10, "residue": 5}
     assert [int(step) for task in take_all(share) for step in task] == list(range(25))
     assert np.concatenate(list(share.surplus())).tolist() == list(range(5, 10))

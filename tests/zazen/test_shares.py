@@ -30,7 +30,7 @@ def positions_of(words):
 
 @given(frame_sets, frame_sets, ranges())
 def test_given_frames_become_bits(native, alien, frames):
-    for cached, words in zip((native, alien), frame_bitmaps(InMemory.from_numbers(native, alien), frames), strict=True):
+    for cached, words in zip((native, alien), frame_bitmaps(InMemory(native, alien), frames), strict=True):
         assert words.shape == (-(-len(frames) // 64),)
         assert positions_of(words) == {p for p, frame in enumerate(frames) if frame in cached}
 
@@ -39,14 +39,14 @@ def test_given_frames_become_bits(native, alien, frames):
 def test_large_frame_numbers(start):
     cached = set(range(start - 50, start + 150, 2))
     for frames in (range(start, start + 200), range(start + 199, start - 1, -1), range(start - 90, start + 300, 7)):
-        native, alien = frame_bitmaps(InMemory.from_numbers(cached), frames)
+        native, alien = frame_bitmaps(InMemory(cached), frames)
         assert positions_of(native) == {p for p, frame in enumerate(frames) if frame in cached}
         assert not alien.any()
 
 
 def test_several_stores_mark_the_same_words():
     native, alien = np.zeros((2, 2), dtype=np.uint64)
-    for store in (InMemory.from_numbers([1, 2], [70]), InMemory.from_numbers([2, 3], [71]), NOTHING):
+    for store in (InMemory([1, 2], [70]), InMemory([2, 3], [71]), NOTHING):
         store.mark(range(100), native, alien)
     assert positions_of(native) == {1, 2, 3}
     assert positions_of(alien) == {70, 71}
@@ -73,7 +73,7 @@ def test_positions_are_those_of_a_list(frames, gone, data):
 def test_bits_are_chosen(frames, gone, cached, few_at_once):
     result, steps = made(frames, gone)
     words = np.zeros(n_words(len(frames)), dtype=np.uint64)
-    InMemory.from_numbers(native=cached).mark(frames, words, np.zeros_like(words))
+    InMemory(native=cached).mark(frames, words, np.zeros_like(words))
     out = np.zeros(n_words(len(steps)), dtype=np.uint64)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(node_frames, "CHUNK_BITS", 64 if few_at_once else 1 << 24)
@@ -85,7 +85,7 @@ def test_bits_are_chosen(frames, gone, cached, few_at_once):
 @given(selections(), st.sets(st.integers(0, FRAMES - 1)), st.sets(st.integers(0, FRAMES - 1)))
 def test_the_protocol_gives_every_frame_that_is_left_once(frames, gone, cached):
     result, steps = made(frames, gone)
-    share = assign(alone(), InMemory.from_numbers(alien=cached), result)
+    share = assign(alone(), InMemory(alien=cached), result)
     assert sorted(step for task in take_all(share) for step in task.tolist()) == steps
     assert share.counts["alien"] == sum(frames[step] in cached for step in steps)
     assert sum(share.counts.values()) == len(steps)
@@ -118,7 +118,7 @@ def test_ranks_end_together_though_one_is_slow(frames_each, ranks, times):
 @pytest.mark.parametrize("n, step", [(1, 1), (63, 1), (64, 1), (200_000, 1), (200_000, 3), (3_000_000, 1000)])
 def test_a_share_is_taken_in_order(n, step):
     frames = range(5, n, step)
-    share = assign(alone(), InMemory.from_numbers(frames[::2], frames[1::5]), frames)
+    share = assign(alone(), InMemory(frames[::2], frames[1::5]), frames)
     assert share.size == len(frames)
     assert [step for task in take_all(share) for step in task.tolist()] == list(range(len(frames)))
     share.close()
