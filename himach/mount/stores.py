@@ -69,14 +69,12 @@ class StoreDatasets:
 
     def names(self) -> list[str]:
         """Return the names of all datasets, without opening them."""
-        store: Store | ServedStore | None
-        if self._is_here:
-            store = open_existing(self._cache)
-        else:
-            store, reason = open_cache(self._cache)
+        if not self._is_here:
+            self._remote, reason = open_cache(self._cache)
             if reason and reason != self._reason:
                 log.warning(reason)
-            self._remote, self._reason = store, reason
+            self._reason = reason
+        store = open_existing(self._cache) if self._is_here else self._remote
         if store is None:
             return []
         names = getattr(store, "names", None)

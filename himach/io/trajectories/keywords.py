@@ -49,8 +49,6 @@ UNSIGNED = {
     "PDB.PDBReader": {"model_offset"},
     "PDBParser.PDBParser": {"force_chainids_to_segids"},
 }
-_NUMBERS = ("dt", "time_offset")
-_LISTS = ("to_guess", "force_guess")
 
 
 def check(keywords: Mapping[str, Any], readers: Iterable[Any], parsers: Iterable[Any]) -> None:
@@ -198,7 +196,7 @@ def _refuse(name: str, allowed: Iterable[str], classes: Iterable[Any]) -> None:
 
 
 def _check_values(keywords: Mapping[str, Any]) -> None:
-    for name in _NUMBERS:
+    for name in ("dt", "time_offset"):
         value = keywords.get(name)
         real = value is not True and value is not False and isinstance(value, numbers.Real) and math.isfinite(value)
         if value is not None and not (real and (name != "dt" or value > 0)):
@@ -206,7 +204,7 @@ def _check_values(keywords: Mapping[str, Any]) -> None:
                 f"the keyword {name}={value!r} of MDAnalysis: {name} is a number of ps"
                 + (" above 0" if name == "dt" else "")
             )
-    for name in _LISTS:
+    for name in ("to_guess", "force_guess"):
         value = keywords.get(name)
         if value is not None and not (isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)):
             raise UsageError(f"the keyword {name}={value!r} of MDAnalysis: {name} is a list of names, as in ['bonds']")

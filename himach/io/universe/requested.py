@@ -18,7 +18,6 @@ from himach.errors import AnalysisError
 from himach.io.universe.gather import gather
 
 Vectors = npt.NDArray[np.float32]
-Indices = npt.NDArray[np.int64]
 Asked = npt.NDArray[np.bool_]
 
 

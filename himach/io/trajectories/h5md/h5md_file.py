@@ -25,7 +25,6 @@ from himach.io.trajectories.xdr_file import FrameFile
 
 #: Smallest chunk of a local file for readahead: finding a smaller one takes as long as reading it.
 ASKED_BYTES = 1 << 16
-_ANGLES = (90, 90, 90)
 
 
 @contextlib.contextmanager
@@ -202,7 +201,7 @@ class H5mdFile(FrameFile):
 def _box(edges: npt.NDArray[Any], factor: float) -> npt.NDArray[np.float32] | None:
     from MDAnalysis.lib.mdamath import triclinic_box
 
-    box = np.array([*edges, *_ANGLES] if edges.shape == (3,) else triclinic_box(*edges), dtype=np.float32)
+    box = np.array([*edges, 90, 90, 90] if edges.shape == (3,) else triclinic_box(*edges), dtype=np.float32)
     if not box[:3].any():
         return None
     box[:3] *= np.float32(factor)
