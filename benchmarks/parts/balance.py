@@ -55,7 +55,6 @@ def measure(world: World, frames: int, repeats: int) -> list[tuple[float, list[i
         slow = comm.rank == comm.size - 1
         analysis = Busy(rank=comm.rank, seconds=SECONDS * (SLOWER if slow else 1))
         _, passed = timed_pass(world, analysis, frames, share.take)
-        share.close()
         done = dict(passed.results[0]) if passed.results else {}
         found.append((passed.seconds["map"], [done.get(rank, 0) for rank in range(comm.size)]))
     return found

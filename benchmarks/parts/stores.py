@@ -107,7 +107,6 @@ def _once(world: World, place: Path, frames: int) -> dict[str, float]:
     taken = world.comm.allgather({**share.seconds, "opening": opened - start, "all": done - start, "memory": memory})
     assert sum(share.counts.values()) == frames
     assert share.counts["residue"] == 0
-    share.close()
     slowest = {key: max(one[key] for one in taken) for key in ("opening", "sets", "rounds", "all", "memory")}
     bare = bare_seconds(world, frames)  # at once, because other work on the machine slows both
     return {**slowest, "bare": bare, "ratio": slowest["all"] / bare}

@@ -80,7 +80,6 @@ def _measure(world: World, frames: int, repeats: int, cached: Cached | None) -> 
         share = assign(world, cached, range(frames))
         taken = world.comm.allgather(share.seconds)
         assert sum(share.counts.values()) == frames
-        share.close()
         # A node that is done with its sets waits for the others: their work is no round of its own.
         sets.append(max(s["sets"] for s in taken))
         rounds.append(max(s["sets"] + s["rounds"] for s in taken) - sets[-1])

@@ -226,14 +226,13 @@ def rounds_of(world: World, frames: int, repeats: int) -> list[float]:
     alien = random.integers(0, 10, frames, dtype=np.int8) == 0
     mine = home == world.node_index
     few = np.flatnonzero(mine[: frames // 100])
-    assign(world, InMemory(few, few[:0]), range(frames // 100)).close()  # those that talk to each other are connected
+    assign(world, InMemory(few, few[:0]), range(frames // 100))  # those that talk to each other are connected
     cached = InMemory(np.flatnonzero(mine & ~alien), np.flatnonzero(mine & alien))
     found = []
     for _ in range(repeats):
         world.comm.barrier()
         share = assign(world, cached, range(frames))
         taken = world.comm.allgather(share.seconds)
-        share.close()
         sets = max(each["sets"] for each in taken)
         found.append(max(each["sets"] + each["rounds"] for each in taken) - sets)
     return found

@@ -78,7 +78,6 @@ def run_pass(
     mapped = [mapper.pairs for mapper in mappers]
     pairs = sum(mapped) + sum(reducer.pairs for reducer in reducers)
     own = costs.of_rank(clock, sum(mapped), sum(reducer.keys for reducer in reducers), exchange.sent)
-    exchange.close()
     tables = [bool(reducer.rows.counts) for reducer in reducers]
     n = len(analyses)
     totals = world.total(np.array([pairs, exchange.sent, memory.spilled, *mapped, *tables], np.int64)).tolist()

@@ -67,17 +67,6 @@ class Alone:
     Ibarrier = Allreduce = Isend = Irecv = isend = recv = _refuse
 
 
-class SharedWords:
-    """Words in memory that the ranks of a node share, uint64 (n,); it ends with their last view, on any rank."""
-
-    def __init__(self, words: Words) -> None:
-        self.words = words
-
-    def close(self) -> None:
-        """Drop the words."""
-        self.words = self.words[:0].copy()
-
-
 @dataclass(frozen=True)
 class World:
     """All ranks of a run as seen by one rank."""
@@ -91,7 +80,7 @@ class World:
     bor: Any
     sum: Any
     make_op: Callable[[Callable[[Any, Any, Any], None]], Any]
-    share_words: Callable[[int], SharedWords]
+    share_words: Callable[[int], Words]  # returns uint64 (n,) that the ranks of the node share (collective over it)
     make_counter: Callable[[], Iterator[int]]  # of 0, 1, 2, ..., each to only one rank of the node (collective over it)
     await_message: Callable[[int, int], int]
     library: Callable[[], str | None] = lambda: None  # returns name and version of the MPI library; None when alone
@@ -110,11 +99,11 @@ class World:
         return sums
 
 
-def own_words(n: int) -> SharedWords:
+def own_words(n: int) -> Words:
     """Return n words of this rank, for a node of one rank."""
     import numpy as np
 
-    return SharedWords(np.empty(n, dtype=np.uint64))
+    return np.empty(n, dtype=np.uint64)
 
 
 def node_name() -> str:

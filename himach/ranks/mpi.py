@@ -22,7 +22,7 @@ import numpy as np
 
 from himach.errors import RankError
 from himach.ranks import process_exit
-from himach.ranks.communicator import SharedWords, World, node_name, own_words
+from himach.ranks.communicator import Words, World, node_name, own_words
 from himach.ranks.process_exit import host_identity, promised_ranks, ranks_of_node
 from himach.ranks.segments import SHARED, forget_segments, shared_bytes, sweep_stale
 
@@ -231,13 +231,13 @@ def _identity(file: int) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _share_words(n: int, node: Any) -> SharedWords:
-    """Return words that the ranks of a node share (collective)."""
+def _share_words(n: int, node: Any) -> Words:
+    """Return words that the ranks of a node share (collective); their memory ends with the last view, on any rank."""
     size = max(1, 8 * n)
     file = _share_file(size, node)
     memory = mmap.mmap(file, size)
     os.close(file)
-    return SharedWords(np.frombuffer(memory, dtype=np.uint64, count=n))
+    return np.frombuffer(memory, dtype=np.uint64, count=n)
 
 
 def _count(descriptor: int) -> Iterator[int]:

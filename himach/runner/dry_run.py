@@ -76,9 +76,7 @@ def plan_trajectory(world: World, job: Job) -> TrajectoryPlan:
     """Open the trajectory, set analyses up and assign frames, as the run would (collective)."""
     run = RankRun.open(world, job)
     run.set_up()
-    opened, atoms, share = run.opened, run.atoms, run.assign()
-    counts = share.counts
-    share.close()
+    opened, atoms, counts = run.opened, run.atoms, run.assign().counts
     n_atoms, frame_bytes = opened.origin.n_atoms, _frame_bytes(opened)
     needed = n_atoms if atoms is None else len(atoms)
     opened.origin.close()

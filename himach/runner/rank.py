@@ -248,7 +248,7 @@ def _pass(run: RankRun) -> tuple[Passed, Counter[str], dict[str, float]]:
     seconds = {"startup": ready - run.started, "zazen": time.time() - ready}
     counts = ", ".join(f"{number} {kind}" for kind, number in share.counts.items())
     log_detail(comm.rank, f"assigned frames: {counts}; {seconds['startup']:.2f} s after the start")
-    with closing_collectively(comm, share), ranks_apart(comm):
+    with ranks_apart(comm):
         passed, source = _map_and_reduce(run)
     log_detail(comm.rank, f"mapped and reduced, {time.time() - run.started:.2f} s after the start")
     span = "the frame" if len(run.opened.frames) == 1 else f"any of the {len(run.opened.frames)} frames"

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from himach.ranks.communicator import SharedWords, Words
+from himach.ranks.communicator import Words
 from himach.selection import FrameList, Selected, is_sparse, span
 from himach.selection import numbers_at as numbers_of_selected
 from himach.zazen.claims import Bits, n_words, popcount
@@ -221,7 +221,6 @@ class Share:
         *,
         frames: Selection,
         positions: Bits,
-        shared: SharedWords,
         counter: Iterator[int],
         ranks: int,
         division: Division,
@@ -230,8 +229,7 @@ class Share:
         self.counts, self.rounds, self.seconds = division.counts, division.rounds, division.seconds
         self.size = positions.count
         self._frames = frames
-        self._positions: Bits | None = positions
-        self._shared = shared
+        self._positions = positions
         self._counter = counter
         self._tasks = Tasks(self.size, ranks)
         self._surplus = surplus
@@ -241,8 +239,6 @@ class Share:
 
         Steps are positions in the selection, int64 (n,), ascending. Each step goes to one rank only.
         """
-        if self._positions is None:
-            return None
         number = next(self._counter)
         if number >= len(self._tasks):
             return None
@@ -256,9 +252,3 @@ class Share:
         """
         for positions in self._surplus():
             yield numbers_at(self._frames, positions)
-
-    def close(self) -> None:
-        """Free the node's shared memory (collective over the node); `take` returns None afterwards."""
-        if self._positions is not None:
-            self._positions = None  # release its views of that memory
-            self._shared.close()

@@ -89,16 +89,13 @@ def assign(
         raise UsageError(f"frames must not be negative, got {frames}")
     leader = None if world.leaders is None else _Leader(world, _Request(frames, origin, whole, chunk_words))
     n = n_words(len(frames))
-    shared = world.share_words(Bits.n_words(n))
-    positions = Bits(shared.words, n)
+    positions = Bits(world.share_words(Bits.n_words(n)), n)
     outcome: Division = world.node.bcast(leader and leader.fill(positions, cached or NOTHING))
     if outcome.error:
-        shared.close()
         raise TrajectoryError(outcome.error)
     return Share(
         frames=frames,
         positions=positions,
-        shared=shared,
         counter=world.make_counter(),
         ranks=world.node.size,
         division=outcome,

@@ -52,7 +52,7 @@ BUDGETS: dict[str, int] = {
     "himach/mount": 899,
     "himach/output": 2761,
     "himach/planning": 1339,
-    "himach/ranks": 3666,
+    "himach/ranks": 3655,
     "himach/report": 2297,
     "himach/rows": 541,
     "himach/runner": 5349,

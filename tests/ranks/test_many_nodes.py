@@ -101,7 +101,6 @@ def exchanged(world, rows, waves=2):
         for (one,), of in zip(blocks, tables, strict=True):
             assert one.keys.tobytes() == block.keys.tobytes()
             assert of.times.tobytes() == table.times.tobytes()
-    moves.close()
     return world.comm, moves.sent
 
 
@@ -160,7 +159,7 @@ def test_memory_of_zazen_is_that_of_two_bits_a_frame(n_held):
     some = np.arange(n_held) * (frames // 3000)
     cached = InMemory(some[::2], some[1::2])
     peak, share = most_bytes(lambda: assign(world, cached, range(frames)))
-    of_node = shared[0].words.nbytes
+    of_node = shared[0].nbytes
     assert share.size == pytest.approx(frames / nodes + n_held, abs=n_held / nodes + 1)
     assert peak <= forms.zazen_memory(frames, 1) + 1e6
     assert peak - of_node + of_node / each <= forms.zazen_memory(frames, each) + 1e6
@@ -230,9 +229,9 @@ SHARE = """
 from himach.ranks import mpi
 world = mpi.connect()
 shared = world.share_words(2)
-shared.words[world.node.rank] = 5 + world.node.rank
+shared[world.node.rank] = 5 + world.node.rank
 world.node.barrier()
-print(shared.words.tolist())
+print(shared.tolist())
 """
 
 

@@ -133,18 +133,6 @@ class UserOp:
             UserOp.alive -= 1
 
 
-class SharedArray:
-    def __init__(self, node: ThreadComm, n: int) -> None:
-        self._node = node
-        self.words = node.bcast(np.full(n, NOISE) if node.rank == 0 else None)
-
-    def close(self) -> None:
-        self._node.barrier()
-        self.words[...] = NOISE
-        self.words = np.empty(0, np.uint64)
-        self._node.barrier()
-
-
 def world_of(rank: int, nodes: Sequence[str], groups: dict[Any, Group]) -> World:
     """Return the world as `rank` sees it; ``nodes[r]`` is the name of rank r's node."""
     names = tuple(sorted(set(nodes)))
@@ -157,7 +145,7 @@ def world_of(rank: int, nodes: Sequence[str], groups: dict[Any, Group]) -> World
         comm=comm, node=node, leaders=leaders, nodes=names, name=name,
         node_ranks=tuple(tuple(r for r, other in enumerate(nodes) if other == one) for one in names), bor=lambda source,
         target: np.bitwise_or(target, source, out=target), sum=add, make_op=UserOp,
-        share_words=lambda n: SharedArray(node, n),
+        share_words=lambda n: node.bcast(np.full(n, NOISE) if node.rank == 0 else None),
         make_counter=lambda: node.bcast(itertools.count() if node.rank == 0 else None),
         await_message=lambda source, tag: len(comm.awaited(source, tag)[0]),
     )  # fmt: skip

@@ -74,7 +74,6 @@ def play(ranks, stores, frames, origin=True, chunk_words=1):
         tasks = take_all(share)
         assert share.take() is None
         surplus = {number for batch in share.surplus() for number in batch.tolist()}
-        share.close()
         return world.node_index, tasks, share, surplus
 
     return run_ranks(nodes, rank)

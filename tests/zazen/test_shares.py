@@ -121,4 +121,3 @@ def test_a_share_is_taken_in_order(n, step):
     share = assign(alone(), InMemory(frames[::2], frames[1::5]), frames)
     assert share.size == len(frames)
     assert [step for task in take_all(share) for step in task.tolist()] == list(range(len(frames)))
-    share.close()

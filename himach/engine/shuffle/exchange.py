@@ -23,7 +23,7 @@ from himach.engine.pairs.block import Array, Block, Columns, Raw, objects, raw
 from himach.engine.pairs.values import pack, unpack
 from himach.engine.stamps import FrameTable
 from himach.errors import HimachError
-from himach.ranks.communicator import SharedWords, Words, World
+from himach.ranks.communicator import Words, World
 
 #: Most nodes from which a rank receives at a time.
 MAX_PARTNERS = 8
@@ -65,14 +65,8 @@ class Exchange:
         self._leaving = _WaveWindow(world.share_words)
         self._arriving = _WaveWindow(world.share_words)
         self._seats = [rank for ranks in world.node_ranks for rank in ranks]
-        self._sizes = world.share_words(world.node.size * len(self._seats))
+        self._sizes = world.share_words(world.node.size * len(self._seats)).view(np.int64).reshape(world.node.size, -1)
         self._firsts = [0, *accumulate(map(len, world.node_ranks))]
-
-    def close(self) -> None:
-        """Free the memory, once all ranks of the node are done with the received data (collective over the node)."""
-        self._leaving.close()
-        self._arriving.close()
-        self._sizes.close()
 
     def move(
         self, outgoing: list[list[Block]], tables: Sequence[FrameTable] = ()
@@ -126,7 +120,7 @@ class Exchange:
     def _move(self, streams: list[_Stream]) -> Iterator[tuple[int, Raw]]:
         """Send ``streams[r]`` to rank r; yield received streams with their sending ranks."""
         world, own_node = self.world, self.world.node_index
-        sizes = self._sizes.words.view(np.int64).reshape(world.node.size, -1)
+        sizes = self._sizes
         sizes[world.node.rank] = [streams[rank].size for rank in self._seats]
         self.sent += int(sizes[world.node.rank].sum())
         world.node.barrier()  # all ranks have read the previous data, which can be overwritten
@@ -211,22 +205,17 @@ class WaveLayout:
 class _WaveWindow:
     """Growing memory of a node, reused so that its pages need not be allocated each time."""
 
-    def __init__(self, share_words: Callable[[int], SharedWords]) -> None:
+    def __init__(self, share_words: Callable[[int], Words]) -> None:
         self._share_words = share_words
-        self._shared: SharedWords | None = None
+        self._words: Words | None = None
 
     def room(self, nbytes: int) -> Words:
         """Return uninitialized memory, shared by all ranks of the node (collective over the node)."""
         n = nbytes // 8
-        if self._shared is None or len(self._shared.words) < n:
-            self.close()
-            self._shared = self._share_words(int(GROWTH * n))
-        return self._shared.words[:n]
-
-    def close(self) -> None:
-        if self._shared is not None:
-            self._shared.close()
-            self._shared = None
+        if self._words is None or len(self._words) < n:
+            self._words = None  # frees it before there is more
+            self._words = self._share_words(int(GROWTH * n))
+        return self._words[:n]
 
 
 class _Stream:

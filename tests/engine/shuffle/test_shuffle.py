@@ -114,7 +114,6 @@ def moved(world, rows):
     blocks, tables = moves.move([made(rank, other, rows)[0] for other in range(size)])
     assert not tables
     assert [len(chosen) for chosen in blocks] == [len(made(sender, rank, rows)[0]) for sender in range(size)]
-    moves.close()
     assert all(repr(first) == repr(other) for first, other in kept)
     return counting
 
