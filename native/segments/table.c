@@ -142,15 +142,6 @@ size_t table_numbers(const table *t, uint64_t from, uint64_t *numbers, size_t ca
     return n;
 }
 
-void table_forget_segment(table *t, uint32_t segment) {
-    for (size_t i = 0; i < t->count; i++) {
-        t->places[i].dead |= t->places[i].segment == segment;
-    }
-    for (size_t i = 0; i < t->n_recent; i++) {
-        t->recent[i].dead |= t->recent[i].segment == segment;
-    }
-}
-
 static size_t remove_places(place *places, size_t n, uint32_t segment, uint32_t offset, size_t *living) {
     size_t kept = 0;
     for (size_t i = 0; i < n; i++) {

@@ -49,10 +49,8 @@ place *table_find(const table *t, uint64_t number, size_t *state);
 /* Living frame numbers >= `from`, each once, up to `capacity` of them. */
 size_t table_numbers(const table *t, uint64_t from, uint64_t *numbers, size_t capacity);
 
-/* Mark all places in `segment` dead. */
-void table_forget_segment(table *t, uint32_t segment);
-
-/* Take away the places in `segment` that lie before `offset`, in units of 64 bytes. Returns how many of them lived. */
+/* Take away the places in `segment` that lie before `offset`, in units of 64 bytes (UINT32_MAX: all). Returns how many
+ * of them lived. */
 size_t table_remove(table *t, uint32_t segment, uint32_t offset);
 
 /* Set the bits of the living frames. */

@@ -95,7 +95,7 @@ void dataset_forget(bodhi_dataset *dataset, uint32_t ordinal) {
     s->gone = true;
     dataset_remove_sealed(dataset, ordinal);
     if (s->live > 0) {
-        table_forget_segment(&dataset->tables[s->kind], ordinal);
+        (void)table_remove(&dataset->tables[s->kind], ordinal, UINT32_MAX);
         s->live = 0;
     }
 }

@@ -68,7 +68,7 @@ BUDGETS: dict[str, int] = {
     "native/fuzz": 556,
     "native/net": 2770,
     "native/read": 1378,
-    "native/segments": 1856,
+    "native/segments": 1845,
     "native/server": 2323,
     "native/store": 2080,
     "native/write": 1678,
