@@ -22,7 +22,8 @@ import himach
 from himach import ServerUnreachableError, examples
 from himach.errors import UsageError
 from himach.frame import POSITIONS, VELOCITIES
-from himach.io.datasets.source import UNREACHABLE, Source
+from himach.io.datasets.source import Source
+from himach.io.datasets.subsets import UNREACHABLE
 from himach.io.frame_source import ReadOptions
 from himach.io.server import control
 from himach.io.server.client import find
