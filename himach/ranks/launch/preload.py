@@ -39,18 +39,19 @@ UNUSED: dict[str, dict[str, str]] = {
 }
 
 
-def preload() -> None:
-    """Import the modules of `AHEAD`."""
-    with stand_ins():
+def preload(own: bool = True) -> None:
+    """Import the modules of `AHEAD`; `own`: in a process of himach's own, see `stand_ins()`."""
+    with stand_ins(own):
         for name in AHEAD:
             import_module(name)
 
 
 @contextmanager
-def stand_ins() -> Iterator[None]:
+def stand_ins(own: bool = True) -> Iterator[None]:
     """Replace modules that few runs use by stand-ins while other modules import them, without garbage collection.
 
-    Collections while importing, later ones of what was imported, and the last one take a fifth of a short run.
+    Collections while importing, later ones of what was imported, and the last one take a fifth of a short run. Only in
+    a process of himach's `own` are there no later ones: what else a user's process has would never be collected.
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -66,7 +67,8 @@ def stand_ins() -> Iterator[None]:
     finally:
         for name in UNUSED:
             _drop(name)
-        gc.freeze()
+        if own:
+            gc.freeze()
         if collecting:
             gc.enable()
 

@@ -111,7 +111,7 @@ def go_live(
         closing(run_collectively(world.comm, partial(_make_feed, world, request, live))) as feed,
         between as pairs,
     ):
-        preload()
+        preload(own=False)
         ready()
         feed.start()
         is_dataset = world.comm.bcast(isinstance(feed, DatasetFeed))

@@ -122,3 +122,10 @@ def test_signals_wait_until_the_block_ends(number):
         assert steps and signal.getsignal(number) is handle
     finally:
         signal.signal(number, before)
+
+
+def test_a_users_process_goes_on_collecting_what_it_has():
+    """A live run preloads there; a process of himach's own has nothing else, and leaves its imports out."""
+    lines = ["import gc", "from himach.ranks.launch.preload import preload", "preload(own=False)"]
+    lines += ["print(gc.isenabled(), gc.get_freeze_count())", "preload()", "print(gc.get_freeze_count() > 0)"]
+    assert python("\n".join(lines)).stdout == "True 0\nTrue\n"
