@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from himach.errors import HimachError, RankError
 from himach.ranks.launch.parent_channel import detach_in_children, read_umask
-from himach.ranks.launch.pool import ENDING, GRACE, LOOK_EVERY, common_environment, relay_output
+from himach.ranks.launch.pool import ENDING, GRACE, LOOK_EVERY, common_environment, pass_on, relay_output
 from himach.ranks.launch.stop_requests import Terminated, relay_signals
 from himach.ranks.slurm.job import JobState, SlurmJob, split_options
 
@@ -199,7 +199,5 @@ class _StepErrors(io.TextIOBase):
         if not self.death and (match := self.DEATH.search(lines)):
             self.death = f"rank {match[2]} on {match[1]} ({match[3]})"
         self._line = lines[lines.rfind("\n") + 1 :]
-        return self._stream.write(text)
-
-    def flush(self) -> None:
-        self._stream.flush()
+        pass_on(text, self._stream)
+        return len(text)

@@ -1,6 +1,7 @@
 """`himach.Ranks(slurm=...)` in a real SLURM: two nodes on this machine, from Debian's packages."""
 
 import contextlib
+import io
 import os
 import re
 import signal
@@ -20,6 +21,7 @@ from support.slurm import Jobs, cluster_up
 
 import himach
 from himach.ranks.slurm.job import split_options
+from himach.ranks.slurm.job_pool import _StepErrors
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -359,3 +361,13 @@ def test_options_of_srun_are_told_apart():
     assert split_options(["-N4", "--mpi=pmix", "-n64"]) == (["-N4", "-n64"], ["--mpi=pmix"])
     with pytest.raises(himach.UsageError, match="written with its value"):
         split_options(["--mpi", "pmix"])
+
+
+def test_what_a_stream_cannot_encode_is_escaped_and_a_death_in_it_is_found(monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stderr", stream)
+    errors = _StepErrors()
+    errors.write("srun: error: node1: task 3: Kil")
+    errors.write("led \N{ANGSTROM SIGN}\n")
+    assert stream.buffer.getvalue() == b"srun: error: node1: task 3: Killed \\u212b\n"
+    assert errors.death == "rank 3 on node1 (Killed \N{ANGSTROM SIGN})"
