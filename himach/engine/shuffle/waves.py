@@ -214,13 +214,16 @@ class Shuffle:
 
 def _mark_frames(block: Block, used: npt.NDArray[np.bool_]) -> None:
     """Mark the frames of a block's rows in the table of this rank."""
-    at, lengths, values = block.at, np.ones(len(block), np.uint32), block.values
-    if block.form == Form.INTERVAL and values is not None:
-        lengths = values
-    elif block.form == Form.BITS and values is not None:
-        at = np.unique(at)  # bits of many keys begin at the same frame
-        lengths = np.minimum(64 * values.shape[1], len(used) - at)
-    while len(at):
+    at, values = block.at, block.values
+    if block.form == Form.PAIR or values is None:
         used[at] = True
-        longer = lengths > 1
-        at, lengths = at[longer] + np.uint32(1), lengths[longer] - np.uint32(1)
+        return
+    if block.form == Form.BITS:
+        at = np.unique(at)  # bits of many keys begin at the same frame
+        stops = np.minimum(at + np.uint32(64 * values.shape[1]), len(used))
+    else:
+        stops = at + values
+    changes = np.zeros(len(used) + 1, np.int32)  # of the number of rows that are of a frame
+    np.add.at(changes, at, 1)
+    np.subtract.at(changes, stops, 1)
+    used |= np.cumsum(changes, out=changes)[:-1] > 0

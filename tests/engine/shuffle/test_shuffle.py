@@ -1,6 +1,7 @@
 """Pairs on their way to the ranks that reduce them: shards, messages, waves, and what lies on a disk meanwhile."""
 
 import os
+import time
 import tracemalloc
 import warnings
 from collections import Counter
@@ -15,7 +16,7 @@ from MDAnalysis.tests.datafiles import DCD, PSF
 from support.threads import ThreadComm, run_ranks
 
 import himach
-from himach.engine.pairs.block import SHARDS, Form, by_shard, objects, reshard, shards_for
+from himach.engine.pairs.block import SHARDS, Block, Form, by_shard, objects, reshard, shards_for
 from himach.engine.pairs.keys import ENCODED, encode
 from himach.engine.pairs.sharding import shard_rows
 from himach.engine.shuffle import exchange
@@ -23,7 +24,7 @@ from himach.engine.shuffle.exchange import Exchange, shard_range
 from himach.engine.shuffle.runs import Memory, Runs
 from himach.engine.shuffle.spill import Scratch, SpillError
 from himach.engine.shuffle.stack import MergedBlocks
-from himach.engine.shuffle.waves import plan_waves
+from himach.engine.shuffle.waves import _mark_frames, plan_waves
 from himach.engine.stamps import FrameTable
 
 from ..twin import made_up, run_engine
@@ -324,3 +325,14 @@ def test_what_fits_is_not(analysis, memory):
         warnings.simplefilter("error", UserWarning)
         warnings.filterwarnings("ignore", module="MDAnalysis")
         himach.run(analysis, DCD, PSF, memory=memory)
+
+
+def test_frames_of_long_intervals_are_marked_at_once():
+    """A million rows of keys that are always there, of as many frames each as a span has."""
+    starts = np.repeat(np.arange(0, 10**6, 500, dtype=np.uint32), 500)
+    rows = {"keys": np.zeros((len(starts), 1), np.int64), "at": starts, "values": np.full(len(starts), 499, np.uint32)}
+    used = np.zeros(10**6 - 1, bool)
+    before = time.process_time()
+    _mark_frames(Block(Form.INTERVAL, 1, np.zeros(2, np.int64), **rows), used)
+    assert time.process_time() - before < 4
+    assert np.flatnonzero(~used).tolist() == list(range(499, len(used), 500))
