@@ -80,7 +80,7 @@ def find_parts(
 ) -> ReusePlan:
     """Verify the parts of generations and divide them among the ranks; delete damaged ones (collective)."""
     # The largest first, so that ranks get about equal amounts.
-    sort = partial(sorted, key=lambda path: (-path.lstat().st_size, path))
+    sort = partial(sorted, key=lambda path: (-_size(path), path))
     listed = comm.bcast([sort(generation.parts()) for generation in generations] if comm.rank == 0 else None)
     own_parts: list[dict[str, Part]] = []
     verified: list[list[_RankParts]] = []
@@ -147,6 +147,14 @@ def choose_parts(verified: Sequence[_RankParts], selected: BitMap64) -> tuple[_C
 
 def _steps(numbers: BitMap64, frames: Selected) -> Numbers:
     return find_steps(frames, np.asarray(numbers.to_array()).astype(np.int64))
+
+
+def _size(path: Path) -> int:
+    """Return the size of a file in bytes; 0 if it is missing, which opening it will report."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 _WHOLE = "pairs of {:,} frames were combined with those of frames that are not selected"

@@ -16,7 +16,7 @@ from support.cache_data import make
 from support.commands import killed_at_touch
 
 import himach
-from himach.checkpoint.directory import LOCK, MAP, PairsDirectory, _digest
+from himach.checkpoint.directory import LOCK, MAP, FingerprintVersion, PairsDirectory, _digest
 from himach.checkpoint.part import read_summary
 from himach.checkpoint.reuse import find_parts
 from himach.ranks.communicator import alone
@@ -270,6 +270,13 @@ def test_parts_of_another_user_are_used_if_they_can_be_read_and_need_no_trust(op
     os.close(read)
     pickled = "it has values that are pickled, which are not read here"
     assert bad == ["it cannot be opened: Permission denied", pickled, pickled, pickled]  # of Columns, all three
+
+
+def test_a_part_that_goes_before_it_is_opened_is_named(tmp_path, monkeypatch):
+    """A file server may list what another machine has just deleted."""
+    monkeypatch.setattr(FingerprintVersion, "parts", lambda self: [self.path / "gone.npz"])
+    plan = find_parts(alone().comm, [FingerprintVersion(tmp_path, 1, "", None)], [False], [""], range(3))
+    assert plan.bad == ["gone.npz: it cannot be opened: No such file or directory"] and plan.remaining is None
 
 
 def covered(ground):
