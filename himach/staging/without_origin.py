@@ -32,6 +32,7 @@ from himach.staging.shares import fill
 
 MOST_NAMED = 5  # frames
 READ_AT_ONCE = 64  # frames held in memory
+SPLIT_AT_ONCE = 1 << 16  # frames whose numbers are divided among nodes at a time
 CHECKED_AT_ONCE = 1 << 12
 DAMAGED = ("damaged", "error of the disk")  # reasons of a miss that recurs
 TOPOLOGY = re.compile(r"topology-[0-9a-f]{16}")  # names of attached topology files
@@ -54,8 +55,9 @@ def pull(world: World, store: Store, job: StageOptions) -> tuple[Dataset, int, i
     dataset = _open_dataset(world, store, best, attachments)
     n_frames = int(comm.bcast(_count_frames(source, best)))
     available = on_first_rank(comm, lambda: select_range(source.native | source.alien, 0, n_frames), share=True)
-    native = BitMap64.union(*comm.allgather(dataset.native if world.leaders is not None else BitMap64()))
-    numbers = _own_part(world, job.placement, np.asarray((available - native).to_array(), dtype=np.int64))
+    own = run_collectively(comm, lambda: dataset.native if world.leaders is not None else BitMap64())
+    native = BitMap64.union(*comm.allgather(own))
+    numbers = own_part(world, job.placement, available, native)
     n_missing = n_frames - len(select_range(available | native, 0, n_frames)) if comm.rank == 0 else 0
     reading = source.read(numbers)
 
@@ -70,11 +72,19 @@ def pull(world: World, store: Store, job: StageOptions) -> tuple[Dataset, int, i
     return dataset, n_frames, written
 
 
-def _own_part(world: World, placement: str, numbers: Numbers) -> Numbers:
-    """Return this rank's part of some frames."""
-    nodes, node = len(world.nodes), world.node_index
-    of_node = numbers[numbers % nodes == node] if placement == "spread" else np.array_split(numbers, nodes)[node]
-    return np.array_split(of_node, world.node.size)[world.node.rank]
+def own_part(world: World, placement: str, available: BitMap64, native: BitMap64) -> Numbers:
+    """Return this rank's part of the available frames that are native nowhere.
+
+    What is native decides on no frame's node, so a resumed pull spreads frames like an unbroken one.
+    """
+    nodes, node, n = len(world.nodes), world.node_index, len(available)
+    runs = placement == "runs"
+    missing = (available[node * n // nodes : (node + 1) * n // nodes] if runs else available) - native
+    parts = [np.empty(0, np.int64)]
+    for start in range(0, len(missing), SPLIT_AT_ONCE):
+        numbers = np.asarray(missing[start : start + SPLIT_AT_ONCE].to_array(), dtype=np.int64)
+        parts.append(numbers if runs else numbers[numbers % nodes == node])
+    return np.array_split(np.concatenate(parts), world.node.size)[world.node.rank]
 
 
 def _report_left_out(comm: Communicator, n_frames: int, n_missing: int, misses: Mapping[str, int]) -> None:

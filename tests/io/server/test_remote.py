@@ -1,6 +1,7 @@
 """Datasets of other machines: read by their servers, listed as one name space, brought to this node."""
 
 import json
+import shutil
 import signal
 import time
 import warnings
@@ -8,7 +9,7 @@ import warnings
 import numpy as np
 import pytest
 from MDAnalysisTests.datafiles import GRO, XTC
-from support.cache_data import natives
+from support.cache_data import natives, stage_on_nodes
 from support.commands import himach
 from support.servers import peering
 from support.shelves import spoil
@@ -215,6 +216,16 @@ def test_everything_works_by_a_server(tmp_path, run_server, key, monkeypatch):
     running.terminate()
     command("run", "rmsd", "-t", "run7", "--cache", tmp_path / "here", "--out", tmp_path / "out2", code=0)
     assert (tmp_path / "out2" / "rmsd.csv").read_bytes() == outs[0]
+
+
+def test_a_pull_that_goes_on_keeps_neighbours_together(tmp_path, run_server, key):
+    """Frames go to the nodes to which an unbroken pull takes them."""
+    command("stage", XTC, "-s", GRO, "--dataset", "run7", "--cache", tmp_path / "n0", code=0)
+    words = ("stage", "run7", "--server", run_server().address, "--key", key, "--placement", "runs")
+    for _ in range(2):
+        stage_on_nodes(tmp_path, ["a", "b"], *words, code=0)
+        assert [natives(tmp_path / node) for node in "ab"] == [[set(range(5))], [set(range(5, 10))]]
+        shutil.rmtree(tmp_path / "b")
 
 
 @pytest.mark.parametrize("how", [b"\0" * 63, b"\xff" * 64, HEAD.pack(1 << 30, *[0] * 11) + bytes(40)])
