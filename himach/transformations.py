@@ -1,4 +1,4 @@
-"""Transformations of frames by the kernels: `Whole`, `NoJump`, `Center`, `Wrap` and `Fit`.
+"""Transformations of frames by the kernels: `Whole`, `NoJump`, `Cluster`, `Center`, `Wrap` and `Fit`.
 
 With a selection, they are for `transform` of `himach.run`. With a group of atoms, they are transformations of
 MDAnalysis, for ``universe.trajectory.add_transformations()`` of any Universe, and in setup() of an analysis: each
@@ -119,6 +119,49 @@ class NoJump:
     name = "nojump"
     selection = "all"
     parallelizable = False  # as in MDAnalysis for transformations that need other frames
+
+
+class Cluster(Transformation):
+    """Moves molecules by whole periods to one another: an aggregate that the boundary cuts becomes one.
+
+    Parameters
+    ----------
+    atoms
+        Atoms of the molecules that are moved, by the bonds, each whole; their centre, with equal weights, stands for
+        the molecule. The first molecule stays, and the next one is always that nearest to those in place.
+
+    Raises
+    ------
+    UsageError
+        If there are no bonds, and none can be guessed.
+    """
+
+    name = "cluster"
+
+    def _bind(self, atoms: AtomGroup) -> None:
+        numbers = molecules(find_bonds(atoms), atoms.universe.atoms.n_atoms)
+        self.indices = np.flatnonzero(np.isin(numbers, numbers[atoms.indices]))
+        self.groups = np.unique(numbers[self.indices], return_inverse=True)[1].astype(np.int64)
+        self.weights = np.isin(self.indices, atoms.indices).astype(np.float64)
+
+    def __call__(self, ts: Timestep) -> Timestep:
+        """Move molecules; a frame without a box stays as it is."""
+        if ts.dimensions is not None and len(self.indices):
+            centers = kernels.centers(ts.positions[self.indices], self.groups, self.weights)
+            shifts = gather_points(centers, ts.dimensions) - centers
+            vectors = ts.triclinic_dimensions.astype(np.float64)
+            periods = np.rint(shifts @ np.linalg.inv(vectors)) @ vectors
+            ts.positions[self.indices] += periods[self.groups].astype(np.float32)
+        return ts
+
+    def needed(self, requested: Flags) -> Flags:
+        """Return the atoms that are requested, and all molecules if atoms of one are."""
+        return _add_flags(requested, self.indices) if requested[self.indices].any() else requested
+
+    def _take(self, atoms: Ints) -> None:
+        kept = np.isin(self.indices, atoms)
+        self.indices = np.searchsorted(atoms, self.indices[kept])
+        self.groups, self.weights = self.groups[kept], self.weights[kept]
 
 
 class Center(Transformation):
@@ -294,6 +337,22 @@ class Fit(Transformation):
 
     def _take(self, atoms: Ints) -> None:
         self.indices = np.searchsorted(atoms, self.indices)
+
+
+def gather_points(points: npt.NDArray[np.float64], box: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return points (n, 3) as images next to one another, from the first on, the nearest to those in place next."""
+    from MDAnalysis.lib.distances import minimize_vectors
+
+    gathered = points.copy()
+    distances, waiting, newest = np.full(len(points), np.inf), np.ones(len(points), bool), 0
+    for _ in points:
+        waiting[newest] = False
+        steps = minimize_vectors(points - gathered[newest], np.asarray(box))
+        lengths = np.linalg.norm(steps, axis=1)
+        nearer = waiting & (lengths < distances)
+        distances[nearer], gathered[nearer] = lengths[nearer], gathered[newest] + steps[nearer]
+        newest = int(np.argmin(np.where(waiting, distances, np.inf)))
+    return gathered
 
 
 def _place(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32] | None:

@@ -95,7 +95,7 @@ class Rmsd(himach.Analysis):
         if self.symmetric and self.groups and self.fit == "selection":
             raise himach.UsageError("rmsd: symmetric and groups need a fit of other atoms: set fit, or leave one out")
         orders = symmetric_orders(atoms, self) if self.symmetric else np.arange(len(atoms))[np.newaxis]
-        self.references = compared["rmsd"][1][orders]
+        self.targets = compared["rmsd"][1][orders]
 
     def atoms(self, universe):
         return universe.atoms[self.indices], universe.atoms[self.superposition.indices]
@@ -104,14 +104,14 @@ class Rmsd(himach.Analysis):
         positions = frame.positions[self.indices]
         if self.at_once:
             weights = self.superposition.weights
-            yield himach.Row(rmsd=min(kernels.rmsd(positions, reference, weights) for reference in self.references))
+            yield himach.Row(rmsd=min(kernels.rmsd(positions, reference, weights) for reference in self.targets))
             return
         moved = self.superposition.move(frame.positions[self.superposition.indices], positions)
         deviations = moved - self.positions
         squares = np.add.reduceat(np.einsum("ij,ij->i", deviations, deviations) * self.shares, self.starts)
         if self.symmetric:
-            n = self.references.shape[1]
-            squares[0] = (((moved[:n] - self.references) ** 2).sum(axis=2) @ self.shares[:n]).min()
+            n = self.targets.shape[1]
+            squares[0] = (((moved[:n] - self.targets) ** 2).sum(axis=2) @ self.shares[:n]).min()
         yield himach.Row(**dict(zip(self.names, np.sqrt(squares).tolist(), strict=True)))
 
     def finish(self, rows):

@@ -72,6 +72,7 @@ def convert(
     select: str = "all",
     whole: bool = False,
     nojump: bool = False,
+    cluster: str | None = None,
     center: str | None = None,
     wrap: str | None = None,
     fit: str | None = None,
@@ -108,6 +109,8 @@ def convert(
         Whether to make molecules whole, by the topology's bonds; where it has none, they are guessed.
     nojump
         Whether to follow atoms through the periodic boundary, from the first frame on.
+    cluster
+        Selection of atoms whose molecules are moved to one another by whole periods.
     center
         Selection of the atoms that are moved to the middle of the box; all others move with them.
     wrap
@@ -163,7 +166,7 @@ def convert(
     for name in ("out", "reference", "topology_out", "record"):
         values[name] = None if kwargs[name] is None else Path(kwargs[name])
     values["topology"] = None if topology is None else Path(strip_scheme(topology))
-    values["transform"] = TransformOptions(whole, nojump, center, wrap, fit, values.pop("reference")).steps()
+    values["transform"] = TransformOptions(whole, nojump, cluster, center, wrap, fit, values.pop("reference")).steps()
     options = ConvertOptions(
         **{**values, "cache": os.fspath(cache)},
         trajectories=[Path(strip_scheme(path)) for path in paths],
@@ -299,6 +302,7 @@ def _list_steps(options: ConvertOptions) -> tuple[str, ...]:
     steps = [
         (transform.whole, "whole"),
         (transform.nojump, "without jumps, by the shortest step in each frame's box"),
+        (transform.cluster, f"molecules of {transform.cluster!r} next to one another"),
         (transform.center, f"centred on {transform.center!r}"),
         (transform.wrap, f"wrapped by {transform.wrap}"),
         (transform.fit, f"fitted by {transform.fit!r} to {transform.reference or 'the first frame'}"),

@@ -67,7 +67,7 @@ def _requested(options: ConvertOptions, opened: OpenFrames) -> dict[str, Any]:
         "asked": {
             **{name: None if file is None else absolute(file) for name, file in files.items()},
             "select": options.selection,
-            **{name: getattr(transform, name) for name in ("whole", "nojump", "center", "wrap", "fit")},
+            **{name: getattr(transform, name) for name in ("whole", "nojump", "cluster", "center", "wrap", "fit")},
         },
         "selected": [frames.start, frames.stop, frames.step] if isinstance(frames, range) else frames_text(frames),
         "versions": versions(),

@@ -116,7 +116,8 @@ def run(
         ``universe.trajectory[frames]``; or a text such as ``"0,5,10-20"``, whose ranges have both their ends.
     transform
         What is done to each frame before map() sees it: some of `himach.transformations`, each once, in the order
-        ``Whole()``, ``NoJump()``, ``Center("protein")``, ``Wrap()``, ``Fit("protein", reference=FILE)``.
+        ``Whole()``, ``NoJump()``, ``Cluster("protein")``, ``Center("protein")``, ``Wrap()``,
+        ``Fit("protein", reference=FILE)``.
     ranks
         None: this process alone, or, where mpiexec or srun started several, this process as one of them. A number:
         that many MPI ranks are started on this machine; the analyses may be defined in a notebook's cells. `Ranks`:

@@ -12,7 +12,7 @@ from support.commands import himach as command
 
 import himach
 from himach.io.datasets.request import TransformOptions
-from himach.transformations import Center, Fit, NoJump, Whole, Wrap
+from himach.transformations import Center, Cluster, Fit, NoJump, Whole, Wrap
 
 
 def steps(**options):
@@ -49,6 +49,7 @@ class Places(himach.Analysis):
     [
         (XTC, TPR, {"whole": True, "wrap": "residues"}),
         (XTC, TPR, {"whole": True, "center": "protein"}),
+        (XTC, TPR, {"whole": True, "cluster": "protein or resid 300:320"}),
         (DCD, PSF, {"fit": "backbone"}),
         (DCD, PSF, {"fit": "name CA", "reference": GRO}),
     ],
@@ -120,6 +121,24 @@ def test_atoms_are_followed_for_any_ranks(wrapped, tmp_path, whole):
     centered = himach.run(Oxygens(), trajectory, topology, ranks=3, **arguments)["places"]
     moved = places[:, ::3] - places[:, ::3].mean(axis=1, keepdims=True)
     np.testing.assert_allclose(centered - centered.mean(axis=1, keepdims=True), moved, atol=2e-3)
+
+
+@pytest.mark.parametrize("box", [[60, 70, 80, 90, 90, 90], [70, 70, 70, 60, 60, 90]])
+def test_an_aggregate_that_the_boundary_cuts_becomes_one(box):
+    """Molecules of three atoms in a chain that is longer than half the box, scattered over its images."""
+    random, n = np.random.default_rng(4), 12
+    universe = mda.Universe.empty(3 * n, n, atom_resindex=np.repeat(np.arange(n), 3), trajectory=True)
+    universe.add_TopologyAttr("bonds", [(3 * i, 3 * i + j) for i in range(n) for j in (1, 2)])
+    chain = np.cumsum(random.normal(3, 0.5, (n, 3)), axis=0)
+    whole = (chain[:, np.newaxis] + random.normal(0, 0.5, (n, 3, 3))).reshape(-1, 3)
+    universe.dimensions = box
+    periods = np.repeat(random.integers(-2, 3, (n, 3)), 3, axis=0)
+    periods[:3] = 0
+    universe.atoms.positions = whole + periods @ universe.trajectory.ts.triclinic_dimensions
+    universe.trajectory.add_transformations(Cluster(universe.atoms[:-3]))
+    np.testing.assert_allclose(universe.atoms.positions[:-3], whole[:-3], atol=1e-4)
+    stays = (whole + periods @ universe.trajectory.ts.triclinic_dimensions)[-3:]
+    np.testing.assert_allclose(universe.atoms.positions[-3:], stays, atol=1e-4)  # not of the selection
 
 
 @pytest.mark.parametrize("options", [{"nojump": True}, {"whole": True, "nojump": True, "fit": "name OW"}])
@@ -223,9 +242,9 @@ def test_the_record_tells_and_repeats_it(tmp_path):
 @pytest.mark.parametrize(
     ("transform", "words"),
     [
-        ([Fit("protein"), Whole()], "each step stands there once, in the order Whole, NoJump, Center, Wrap, Fit"),
+        ([Fit("protein"), Whole()], "each step stands there once, in the order Whole, NoJump, Cluster, Center, Wrap, Fit"),
         ([Wrap(), Wrap(by="residues")], "stands there once"),
-        (["whole"], "'whole' is none of himach.transformations: Whole, NoJump, Center, Wrap, Fit"),
+        (["whole"], "'whole' is none of himach.transformations: Whole, NoJump, Cluster, Center, Wrap, Fit"),
         ([Whole("protein")], "Whole takes all atoms"),
         ([Center(mda.Universe(PSF).atoms)], "Center takes a selection, not a group of atoms"),
         ([Fit("protein", np.zeros((3, 3)))], "the reference of Fit is a structure file"),

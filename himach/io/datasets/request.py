@@ -100,6 +100,7 @@ class TransformOptions:
         default=False,
         is_flag=True,
     )
+    cluster: str | None = option("Move the molecules of these atoms to one another.", metavar="SELECTION")
     center: str | None = option("Move these atoms to the middle of the box.", metavar="SELECTION")
     wrap: Any = option("Move all into the box by whole periods.", choices=("atoms", "residues", "molecules"))
     fit: str | None = option("Superpose these atoms on the reference.", metavar="SELECTION")
@@ -133,11 +134,12 @@ class TransformOptions:
             raise UsageError("a reference is what atoms are superposed on; say which with --fit (fit=...)")
         if not any(vars(self).values()):
             return ()
-        from himach.transformations import Center, Fit, NoJump, Whole, Wrap
+        from himach.transformations import Center, Cluster, Fit, NoJump, Whole, Wrap
 
         steps = (
             self.whole and Whole(),
             self.nojump and NoJump(),
+            self.cluster is not None and Cluster(self.cluster),
             self.center is not None and Center(self.center),
             self.wrap is not None and Wrap(by=self.wrap),
             self.fit is not None and Fit(self.fit, self.reference),
@@ -147,16 +149,17 @@ class TransformOptions:
 
 def check_transform(steps: Any) -> tuple[Transformation | NoJump, ...]:
     """Return the steps of a transform; raises UsageError for other types, atoms of a Universe, or a wrong order."""
-    from himach.transformations import Center, Fit, NoJump, Whole, Wrap
+    from himach.transformations import Center, Cluster, Fit, NoJump, Whole, Wrap
 
-    kinds = (Whole, NoJump, Center, Wrap, Fit)
+    kinds = (Whole, NoJump, Cluster, Center, Wrap, Fit)
+    selecting = (Cluster, Center, Fit)
     names = ", ".join(kind.__name__ for kind in kinds)
     several: tuple[Any, ...] = tuple(steps) if isinstance(steps, (list, tuple)) else (steps,)
     for step in several:
         if not isinstance(step, kinds):
             raise UsageError(f"transform: {step!r:.80} is none of himach.transformations: {names}")
-        if not (isinstance(step.selection, str) if isinstance(step, (Center, Fit)) else step.selection == "all"):
-            takes = "a selection, not a group of atoms" if isinstance(step, (Center, Fit)) else "all atoms"
+        if not (isinstance(step.selection, str) if isinstance(step, selecting) else step.selection == "all"):
+            takes = "a selection, not a group of atoms" if isinstance(step, selecting) else "all atoms"
             raise UsageError(f"transform: {type(step).__name__} takes {takes}")
         if isinstance(step, Fit) and not isinstance(step.reference, (Path, type(None))):
             raise UsageError("transform: the reference of Fit is a structure file, or None: the first selected frame")
