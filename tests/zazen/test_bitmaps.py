@@ -1,5 +1,6 @@
 """Kernels over bitmap words beside slow twins: sets, lists and a Counter of holders."""
 
+import tracemalloc
 from collections import Counter
 from types import SimpleNamespace
 
@@ -91,3 +92,14 @@ def test_popcounts(cached, block):
     assert counts.tolist() == expected
     assert popcount(words_of(cached)) == len(cached)
     assert popcount(words_of(())[:0]) == 0
+
+
+def test_few_bits_are_decoded_in_little_memory():
+    """A task of a sparse share may reach over a bitmap of any length."""
+    words = np.zeros(1 << 18, np.uint64)
+    words[[0, -1]] = 3
+    tracemalloc.start()
+    positions = decode(words, 0, 1, 4)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert positions.tolist() == [1, 64 * (len(words) - 1), 64 * (len(words) - 1) + 1] and peak < 1 << 20
