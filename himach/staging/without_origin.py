@@ -21,7 +21,7 @@ from himach.io.datasets.attachment import AUTHOR, COPIES, INDEX, STAMP, TIMES, r
 from himach.io.datasets.lookup import Candidate, find, find_offline, list_names, open_cache, refuse_mixed
 from himach.io.datasets.origin_stamp import OriginStamp, open_unchanged
 from himach.io.frame_source import Numbers, ReadOptions
-from himach.io.store.cached_frames import CachedFrames, select_range
+from himach.io.store.cached_frames import CachedFrames, chunks, select_range
 from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError
 from himach.io.trajectories.origin import Origin, open_origin
 from himach.ranks.collective import on_first_rank, run_collectively
@@ -32,7 +32,6 @@ from himach.staging.shares import fill
 
 MOST_NAMED = 5  # frames
 READ_AT_ONCE = 64  # frames held in memory
-SPLIT_AT_ONCE = 1 << 16  # frames whose numbers are divided among nodes at a time
 CHECKED_AT_ONCE = 1 << 12
 DAMAGED = ("damaged", "error of the disk")  # reasons of a miss that recurs
 TOPOLOGY = re.compile(r"topology-[0-9a-f]{16}")  # names of attached topology files
@@ -80,11 +79,8 @@ def own_part(world: World, placement: str, available: BitMap64, native: BitMap64
     nodes, node, n = len(world.nodes), world.node_index, len(available)
     runs = placement == "runs"
     missing = (available[node * n // nodes : (node + 1) * n // nodes] if runs else available) - native
-    parts = [np.empty(0, np.int64)]
-    for start in range(0, len(missing), SPLIT_AT_ONCE):
-        numbers = np.asarray(missing[start : start + SPLIT_AT_ONCE].to_array(), dtype=np.int64)
-        parts.append(numbers if runs else numbers[numbers % nodes == node])
-    return np.array_split(np.concatenate(parts), world.node.size)[world.node.rank]
+    parts = (numbers if runs else numbers[numbers % nodes == node] for numbers in chunks(missing))
+    return np.array_split(np.concatenate([np.empty(0, np.int64), *parts]), world.node.size)[world.node.rank]
 
 
 def _report_left_out(comm: Communicator, n_frames: int, n_missing: int, misses: Mapping[str, int]) -> None:

@@ -18,7 +18,7 @@ from himach.io.datasets.lookup import OriginChoice, read_frames
 from himach.io.datasets.origin_stamp import OriginStamp
 from himach.io.datasets.request import DatasetRequest, FramesRequest
 from himach.io.server.survey import ServedStore
-from himach.io.store.cached_frames import CachedFrames, select_range
+from himach.io.store.cached_frames import CHUNK, CachedFrames, chunks, mask_of, select_range
 from himach.io.store.store import Store
 from himach.io.trajectories.index.timeline import FrameTimes, InterpolatedTimes, Times
 from himach.io.trajectories.join import FilePart
@@ -27,7 +27,7 @@ from himach.io.trajectories.origin import Origin, OriginFacts
 from himach.io.trajectories.xdr_file import AbsentFile
 from himach.ranks.collective import on_first_rank, run_collectively, warn_once
 from himach.ranks.communicator import Communicator, World
-from himach.selection import Selected, chosen, is_sparse, numbers_at
+from himach.selection import Selected, chosen, find_steps, is_sparse, numbers_at
 
 #: Missing frames that a warning names.
 MAX_NAMED_FRAMES = 5
@@ -56,7 +56,7 @@ def offline_origin(
     between = times is None and select is None  # a reader may request the time of any frame
     if choice.is_pushed:
         by_rank = comm.gather(run_collectively(comm, partial(_cached_numbers, world, cached)))
-        pushed = on_first_rank(comm, lambda: _select_pushed(frames, BitMap64.union(BitMap64(), *by_rank)), share=True)
+        pushed = on_first_rank(comm, lambda: select_pushed(frames, BitMap64.union(BitMap64(), *by_rank)), share=True)
         if select is None:
             needed = sorted({*needed, *pushed.sample})
         elif pushed.warning:
@@ -110,7 +110,7 @@ def _origin(
 
 
 @dataclass(frozen=True)
-class _Pushed:
+class Pushed:
     """The frames of a selection that any node has."""
 
     frames: Selected  # from the first to the last of them, or only them if they are few
@@ -123,32 +123,43 @@ def _cached_numbers(world: World, cached: CachedFrames | None) -> BitMap64:
     return BitMap64() if world.leaders is None or cached is None else cached.native | cached.alien
 
 
-def _select_pushed(frames: Selected, present: BitMap64) -> _Pushed:
+def select_pushed(frames: Selected, present: BitMap64) -> Pushed:
     """Return the selected ones of the frames `present` on any node; raise UsageError if there are none."""
-    first, last = sorted((frames[0], frames[-1]))
-    numbers = np.asarray(select_range(present, first, last + 1).to_array(), dtype=np.int64)
-    if isinstance(frames, range):
-        quotients, remainders = np.divmod(numbers - frames.start, frames.step)
-        places = np.sort(quotients[remainders == 0])
-    else:
-        places = np.flatnonzero(np.isin(frames.numbers, numbers))
-    n = len(places)
+    there = _selected(frames, present)
+    n = len(there)
     if not n:
         range_text = f"; those that are: {present.min()} to {present.max()}" if present else ""
         raise UsageError(f"none of the frames selected is there{range_text}")
-    sample = sorted(frames[int(places[i])] for i in {0, 1, n // 2 - 1, n // 2, n - 2, n - 1} if 0 <= i < n)
+    sample = [there[i] for i in sorted({0, 1, n // 2 - 1, n // 2, n - 2, n - 1}) if 0 <= i < n]
     if n == len(frames):
-        return _Pushed(frames, sample, "")
-    absent = np.setdiff1d(np.arange(min(len(frames), n + MAX_NAMED_FRAMES)), places)[:MAX_NAMED_FRAMES]
-    names = ", ".join(map(str, sorted(frames[place] for place in absent.tolist())))
+        return Pushed(frames, sample, "")
+    absent: list[int] = []
+    last = min(len(frames), n + MAX_NAMED_FRAMES)
+    for start in range(0, last, CHUNK):
+        numbers = numbers_at(frames, np.arange(start, min(last, start + CHUNK)))
+        absent += numbers[~mask_of(there, numbers)][: MAX_NAMED_FRAMES - len(absent)].tolist()
+    names = ", ".join(map(str, sorted(absent)))
     n_absent = len(frames) - n
     left_out = f"{n_absent} of {len(frames)} frames selected are on no node that takes part, and are left out"
     warning = f"{left_out}: {names}{', ...' if n_absent > len(absent) else ''}"
     if not isinstance(frames, range) or not is_sparse(len(frames), len(present)):
-        return _Pushed(frames[int(places[0]) : int(places[-1]) + 1], sample, warning)
+        low, high = sorted(find_steps(frames, np.array([there.min(), there.max()])).tolist())
+        return Pushed(frames[low : high + 1], sample, warning)
     if frames.step < 0:
         raise UsageError(
             f"{len(frames)} frame numbers, of which so few are there, are not taken backwards: leave out a "
             "negative step"
         )
-    return _Pushed(chosen(numbers_at(frames, places), frames.stop), sample, warning)
+    return Pushed(chosen(np.asarray(there.to_array(), dtype=np.int64), frames.stop), sample, warning)
+
+
+def _selected(frames: Selected, present: BitMap64) -> BitMap64:
+    """Return the selected ones of the frames `present`, in the memory of a set."""
+    if not isinstance(frames, range):
+        return present & BitMap64(frames.numbers.astype(np.uint64))
+    first, last = sorted((frames[0], frames[-1]))
+    between = select_range(present, first, last + 1)
+    if abs(frames.step) == 1:
+        return between
+    parts = (numbers[(numbers - first) % frames.step == 0] for numbers in chunks(between))
+    return BitMap64.union(BitMap64(), *(BitMap64(part.astype(np.uint64)) for part in parts))

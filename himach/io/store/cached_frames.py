@@ -17,6 +17,7 @@ from himach.io.frame_source import WHOLE, FrameSource, ReadOptions
 from himach.io.store import bodhi
 
 MARKED_WORDS = 1 << 14  # of 64 frames, processed at a time
+CHUNK = 1 << 16  # numbers of a set that are an array at a time
 MAX_SPREAD = 16  # a range is selected as a whole up to this width per number looked up
 BESIDE = re.compile(r"(.*) \[(slices|[0-9]+ atoms [0-9a-f]{16})\]", re.DOTALL)
 
@@ -35,6 +36,12 @@ def select_range(frames: BitMap64, low: int, stop: int) -> BitMap64:
     selected.remove_range(0, low)
     selected.remove_range(stop, bodhi.MAX_NUMBER + 1)
     return selected
+
+
+def chunks(frames: BitMap64) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield the numbers of a set, ascending, by arrays of at most `CHUNK`."""
+    for start in range(0, len(frames), CHUNK):
+        yield np.asarray(frames[start : start + CHUNK].to_array(), dtype=np.int64)
 
 
 def mask_of(frames: BitMap64, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

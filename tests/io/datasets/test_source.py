@@ -2,9 +2,11 @@
 
 import threading
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
+from pyroaring import BitMap64
 from support.cache_data import N_ATOMS, N_FRAMES, make
 from support.io_samples import FORMATS
 from support.io_samples import make as make_of_io_samples
@@ -12,6 +14,7 @@ from support.io_samples import make as make_of_io_samples
 import himach
 from himach.frame import FIELDS, POSITIONS, RawFrame
 from himach.io.datasets import writeback
+from himach.io.datasets.offline_origin import select_pushed
 from himach.io.datasets.writeback import CpuBudget, Writeback
 from himach.io.frame_source import WHOLE, ReadOptions
 from himach.io.store import store
@@ -19,6 +22,7 @@ from himach.io.store.store import Store, StorePoisonedError
 from himach.io.trajectories import xtc
 from himach.io.trajectories.origin import open_origin
 from himach.runner.run import run
+from himach.selection import FrameList
 
 
 class Centre(himach.Analysis):
@@ -387,3 +391,32 @@ def test_an_idle_core_keeps_all(dataset, monkeypatch):
     for number in range(100):
         subject.offer(frame(number))
     assert subject.close() == writeback.WriteResult(100, 0, "")
+
+
+SELECTIONS = [range(100), range(99, -1, -1), range(3, 90, 7), range(90, 3, -7), FrameList(np.array([2, 3, 50, 60, 99]))]
+
+
+@pytest.mark.parametrize("frames", SELECTIONS, ids=str)
+@pytest.mark.parametrize("present", [range(100), range(10, 90), range(1, 100, 2), [50], [60, 5_000_000]], ids=str)
+def test_pushed_frames_are_selected_from_the_first_to_the_last(frames, present):
+    there = [number for number in frames if number in set(present)]
+    if not there:
+        with pytest.raises(himach.UsageError, match=f"is there; those that are: {min(present)} to {max(present)}"):
+            select_pushed(frames, BitMap64(present))
+        return
+    found = select_pushed(frames, BitMap64(present))
+    assert (found.frames[0], found.frames[-1]) == (there[0], there[-1])
+    assert {min(there), max(there)} <= set(found.sample) <= set(there) and found.sample == sorted(found.sample)
+    absent = [number for number in frames if number not in there]
+    named = ", ".join(map(str, sorted(absent[:5]))) + (", ..." if len(absent) > 5 else "")
+    assert found.warning.partition(": ")[2] == named
+
+
+def test_pushed_frames_are_selected_in_the_memory_of_a_set():
+    """Not eight bytes a frame, many times over, on the first rank."""
+    n = 1 << 20
+    tracemalloc.start()
+    found = select_pushed(range(n), BitMap64(range(1, n)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.frames == range(1, n) and peak < 6 * n
