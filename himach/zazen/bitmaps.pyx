@@ -13,6 +13,7 @@ cdef extern from "words.h" nogil:
         uint64_t more
         uint64_t surplus
 
+    int64_t words_popcount(const uint64_t *words, size_t n)
     void words_add_counts(const uint64_t *a, uint64_t *b, size_t n)
     int64_t words_open_counts(const uint64_t *taken, const uint64_t *mine, uint64_t *counts, size_t n)
     words_claims words_claim(const uint64_t *taken, const uint64_t *counts, const uint64_t *mine, uint64_t *share,
@@ -24,6 +25,15 @@ cdef size_t same(str name, Py_ssize_t got, Py_ssize_t expected) except? 0:
     if got != expected:
         raise ValueError(f"{name} has {got} words, expected {expected}")
     return got
+
+
+def popcount(const uint64_t[::1] words) -> int:
+    """Return the number of set bits."""
+    cdef int64_t count = 0
+    if words.shape[0]:
+        with nogil:
+            count = words_popcount(&words[0], words.shape[0])
+    return count
 
 
 def merge_counts(inbuf, inoutbuf, datatype) -> None:

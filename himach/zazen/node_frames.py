@@ -17,7 +17,8 @@ import numpy.typing as npt
 from himach.ranks.communicator import Words
 from himach.selection import FrameList, Selected, is_sparse, span
 from himach.selection import numbers_at as numbers_of_selected
-from himach.zazen.claims import Bits, n_words, popcount
+from himach.zazen.bitmaps import popcount
+from himach.zazen.claims import Bits, n_words
 
 Positions = npt.NDArray[np.int64]
 #: Bits of a bitmap moved at a time, a multiple of the bits of a word.

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.ranks.communicator import Words, World
-from himach.zazen.bitmaps import claim, merge_counts, open_counts
-from himach.zazen.claims import Bits, Claims, copy_some, popcount
+from himach.zazen.bitmaps import claim, merge_counts, open_counts, popcount
+from himach.zazen.claims import Bits, Claims, copy_some
 
 # Bitmap words in a chunk: its bitmaps and counts, seven times this size, stay in cache between steps.
 CHUNK_WORDS = 1 << 16

@@ -24,6 +24,25 @@
 
 #define WORDS_LOW UINT64_C(0x00000000FFFFFFFF)
 
+/* Number of set bits, by shifts and masks alone, which compilers do for several words at once. */
+static inline uint64_t words_ones(uint64_t x) {
+    x -= (x >> 1) & UINT64_C(0x5555555555555555);
+    x = (x & UINT64_C(0x3333333333333333)) + ((x >> 2) & UINT64_C(0x3333333333333333));
+    x = (x + (x >> 4)) & UINT64_C(0x0F0F0F0F0F0F0F0F);
+    x += x >> 8;
+    x += x >> 16;
+    return (x + (x >> 32)) & 0x7F;
+}
+
+/* Number of bits set in n words. */
+WORDS_CLONES static int64_t words_popcount(const uint64_t *words, size_t n) {
+    uint64_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        count += words_ones(words[i]);
+    }
+    return (int64_t)count;
+}
+
 /* Adds the counts of `in` to those of `inout`; n is in count words. */
 WORDS_CLONES static void words_add_counts(const uint64_t *in, uint64_t *inout, size_t n) {
     for (size_t i = 0; i < n; i++) {
@@ -40,7 +59,7 @@ WORDS_CLONES static int64_t words_open_counts(const uint64_t *taken, const uint6
         uint64_t word = mine[i] & ~taken[i];
         counts[2 * i] = word & WORDS_LOW;
         counts[2 * i + 1] = word >> 32;
-        open += __builtin_popcountll(word);
+        open += (int64_t)words_ones(word);
     }
     return open;
 }
@@ -67,8 +86,8 @@ WORDS_CLONES static words_claims words_claim(const uint64_t *taken, const uint64
         uint64_t used = taken[i];
         uint64_t claim = mine[i] & single & ~used;
         uint64_t rest = ~(used | single | more);
-        claims.claimed += __builtin_popcountll(claim);
-        claims.residue += __builtin_popcountll(rest);
+        claims.claimed += (int64_t)words_ones(claim);
+        claims.residue += (int64_t)words_ones(rest);
         claims.more |= more;
         claims.surplus |= mine[i] & used;
         share[i] |= claim;

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from himach.zazen import bitmaps
-from himach.zazen.claims import block_counts, copy_some, decode, popcount
+from himach.zazen.bitmaps import popcount
+from himach.zazen.claims import block_counts, copy_some, decode
 
 N = 1_500
 WORDS = 24
