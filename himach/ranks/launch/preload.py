@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from importlib.machinery import PathFinder
 from types import ModuleType
@@ -41,8 +41,9 @@ UNUSED: dict[str, dict[str, str]] = {
 
 def preload(own: bool = True) -> None:
     """Import the modules of `AHEAD`; `own`: in a process of himach's own, see `stand_ins()`."""
-    with stand_ins(own):
-        for name in AHEAD:
+    missing = [name for name in AHEAD if name not in sys.modules]
+    with stand_ins(own) if missing else nullcontext():  # once: what an earlier update left is to be collected
+        for name in missing:
             import_module(name)
 
 

@@ -127,5 +127,15 @@ def test_signals_wait_until_the_block_ends(number):
 def test_a_users_process_goes_on_collecting_what_it_has():
     """A live run preloads there; a process of himach's own has nothing else, and leaves its imports out."""
     lines = ["import gc", "from himach.ranks.launch.preload import preload", "preload(own=False)"]
-    lines += ["print(gc.isenabled(), gc.get_freeze_count())", "preload()", "print(gc.get_freeze_count() > 0)"]
-    assert python("\n".join(lines)).stdout == "True 0\nTrue\n"
+    assert python("\n".join([*lines, "print(gc.isenabled(), gc.get_freeze_count())"])).stdout == "True 0\n"
+
+
+def test_what_an_update_left_is_collected_after_the_next_one_began():
+    lines = [
+        "import gc, weakref",
+        "class Cycle: pass",
+        "left = Cycle()",
+        "left.itself, found = left, weakref.ref(left)",
+    ]
+    lines += ["gc.disable()", "del left", "preload()", "gc.collect()", "print(gc.get_freeze_count() > 0, found())"]
+    assert python("\n".join([LAZY, *lines])).stdout == "True None\n"
