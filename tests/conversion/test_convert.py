@@ -243,7 +243,8 @@ def test_the_record_tells_what_was_done(tmp_path, three):
     entries = json.loads(record.read_text())
     assert entries["dataset"]["path"] == DCD
     assert entries["digests"] == {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in (PSF, GRO)}
-    assert entries["asked"] == {**options, "topology": PSF, "nojump": False, "cluster": None, "center": None, "wrap": None}
+    nothing = dict.fromkeys(("cluster", "center", "wrap"))
+    assert entries["asked"] == {**options, "topology": PSF, "nojump": False, **nothing}
     assert entries["selected"] == [0, 5, 2]
     assert entries["done"] == ["whole", f"fitted by 'name CA' to {GRO}"]
     written = {"path": str(out), "frames": 3, "atoms": 214, "n_bytes": out.stat().st_size}

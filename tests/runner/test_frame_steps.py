@@ -242,7 +242,7 @@ def test_the_record_tells_and_repeats_it(tmp_path):
 @pytest.mark.parametrize(
     ("transform", "words"),
     [
-        ([Fit("protein"), Whole()], "each step stands there once, in the order Whole, NoJump, Cluster, Center, Wrap, Fit"),
+        ([Fit("protein"), Whole()], "in the order Whole, NoJump, Cluster, Center, Wrap, Fit"),
         ([Wrap(), Wrap(by="residues")], "stands there once"),
         (["whole"], "'whole' is none of himach.transformations: Whole, NoJump, Cluster, Center, Wrap, Fit"),
         ([Whole("protein")], "Whole takes all atoms"),
