@@ -191,6 +191,10 @@ def total(shifts: Sequence[Shift], n_atoms: int) -> Shift:
     return atoms, sums[atoms]
 
 
+#: Words sent from node to node at a time.
+ROUND_WORDS = 1 << 22
+
+
 class Paths:
     """Removes jumps from frames, from the first selected one on; molecules are made whole first, if requested."""
 
@@ -247,13 +251,15 @@ class Paths:
         """Count the jumps in the first `n_steps` steps of the selection (collective)."""
         comm = world.comm
         part = range(n_steps * comm.rank // comm.size, n_steps * (comm.rank + 1) // comm.size)
-        by_rank = comm.gather(run_collectively(comm, partial(self._count_jumps, source, part)))
+        jump_rows, *own = run_collectively(comm, partial(self._count_jumps, source, part))
+        by_rank = comm.gather(own)
 
-        def join() -> tuple[npt.NDArray[np.void], Ints, Doubles]:
-            jump_rows, counts, vectors = (np.concatenate(columns) for columns in zip(*by_rank, strict=True))
-            return jump_rows, np.concatenate([[0], np.cumsum(counts)]), vectors
+        def join() -> tuple[Ints, Doubles]:
+            counts, vectors = (np.concatenate(columns) for columns in zip(*by_rank, strict=True))
+            return np.concatenate([[0], np.cumsum(counts)]), vectors
 
-        (self._jumps, self._ends, self._vectors), _ = share_from_first(world, join)
+        (self._ends, self._vectors), _ = share_from_first(world, join)
+        self._jumps = _share_jumps(world, jump_rows, int(self._ends[part.start]), int(self._ends[-1]))
 
     def _count_jumps(self, source: Source, part: range) -> tuple[npt.NDArray[np.void], Ints, Doubles]:
         """Return the jumps to each step of `part` from the one before, their counts, and the box vectors, (n, 3, 3)."""
@@ -297,6 +303,25 @@ class Paths:
             self._moved[atoms] += units if forward else -units
             self._shift[atoms] = self._moved[atoms] * UNIT
         self._at = step
+
+
+def _share_jumps(world: World, own: npt.NDArray[np.void], first: int, n: int) -> npt.NDArray[np.void]:
+    """Return the `n` jumps of all ranks, once in the memory of each node, where this rank's have number `first`.
+
+    No rank has more than its own and a piece of them besides.
+    """
+    words = world.share_words(-(-n * JUMP.itemsize // 8) or 1)
+    if world.leaders is not None:
+        words[:] = 0
+    world.node.barrier()
+    jump_rows = words.view(np.uint8)[: n * JUMP.itemsize].view(JUMP)
+    jump_rows[first : first + len(own)] = own
+    world.node.barrier()
+    if world.leaders is not None and world.leaders.size > 1:
+        for piece in np.split(words, range(ROUND_WORDS, len(words), ROUND_WORDS)):
+            world.leaders.Allreduce(piece.copy(), piece, world.bor)
+    world.node.barrier()
+    return jump_rows
 
 
 def _jumps(before: npt.NDArray[np.float32], after: PartialFrame, vectors: Doubles) -> npt.NDArray[np.void]:
