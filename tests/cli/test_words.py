@@ -201,7 +201,7 @@ def test_a_shell_completes_analyses_and_parameters(tmp_path):
     assert complete("himach", "run", "mine.py:", cwd=tmp_path) == ["mine.py:Mine", "mine.py:Other"]
     assert complete("himach", "run", "rdf", "-p", "r_", cwd=tmp_path) == ["r_max="]
     assert complete("himach", "run", "mine.py:Mine", "-t", "a.xtc", "-p", "", cwd=tmp_path) == ["cutoff="]
-    assert complete("himach", "run", "rmsd", "rdf", "-p", "rmsd.s", cwd=tmp_path) == ["rmsd.selection="]
+    assert complete("himach", "run", "rmsd", "rdf", "-p", "rmsd.se", cwd=tmp_path) == ["rmsd.selection="]
 
 
 @pytest.fixture
