@@ -26,7 +26,7 @@ from himach.ranks.collective import on_first_rank
 from himach.ranks.communicator import World
 from himach.runner.ensemble.member_run import attempt, each_member, member_job
 from himach.runner.options import Job, stages
-from himach.runner.rank import RankRun
+from himach.runner.rank_run import RankRun
 
 #: Frames that are sampled to estimate the bytes of all.
 SAMPLE = 1000

@@ -37,7 +37,7 @@ def test_the_map_is_short():
     spine = PAGE[PAGE.index("### From `himach run`") : PAGE.index("## The way of a frame")]
     words = PAGE[PAGE.index("## Words") :]
     assert len(PAGE.splitlines()) <= 150
-    assert 10 < len(re.findall(r"^\| `", spine, re.MULTILINE)) <= 21
+    assert 10 < len(re.findall(r"^\| `", spine, re.MULTILINE)) <= 22
     assert 10 < len(re.findall(r"^\| (?!word |---)", words, re.MULTILINE)) <= 20
 
 

@@ -36,7 +36,8 @@ from himach.ranks.progress import Progress
 from himach.runner.kept_pairs import unrequested_keep_time
 from himach.runner.options import Job
 from himach.runner.place import OutcomePlace
-from himach.runner.rank import EnsembleContext, one_thread, perform
+from himach.runner.rank import one_thread, perform
+from himach.runner.rank_run import EnsembleContext
 
 T = TypeVar("T")
 GATHERS = 16  # messages in which a rank sends its members' results

@@ -28,7 +28,8 @@ from himach.runner.ensemble.plot import EnsemblePlot
 from himach.runner.methods_text import with_groups
 from himach.runner.options import Job, stages
 from himach.runner.place import OutcomePlace, outcome_place, units
-from himach.runner.rank import EnsembleContext, RankOutcome
+from himach.runner.rank import RankOutcome
+from himach.runner.rank_run import EnsembleContext
 from himach.runner.run_record import times_record
 
 #: Fields of a member's record that concern this member alone.
