@@ -44,6 +44,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "native-contacts": ("villin", {}),
     "pca": ("villin", {}),
     "density": ("nanopore", {}),
+    "dipole-orientation": ("water", {"charges": ["name OW = -0.8476", "name HW1 HW2 = 0.4238"]}),
+    "persistence-length": ("villin", {"longest": 10}),
     "dielectric": ("water", {"charges": ["name OW = -0.8476", "name HW1 HW2 = 0.4238"]}),
     "velocity-autocorrelation": ("argon", {"selection": "all", "tau_max": 60}),
     "lipid-order": ("membrane", {}),

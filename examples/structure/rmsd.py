@@ -94,8 +94,7 @@ class Rmsd(himach.Analysis):
         self.at_once = self.superposition.indices.tolist() == self.indices.tolist()  # which is faster
         if self.symmetric and self.groups and self.fit == "selection":
             raise himach.UsageError("rmsd: symmetric and groups need a fit of other atoms: set fit, or leave one out")
-        orders = symmetric_orders(atoms, self) if self.symmetric else np.arange(len(atoms))[np.newaxis]
-        self.targets = compared["rmsd"][1][orders]
+        self.targets = compared["rmsd"][1][symmetric_orders(atoms, self)] if self.symmetric else None
 
     def atoms(self, universe):
         return universe.atoms[self.indices], universe.atoms[self.superposition.indices]
@@ -103,8 +102,8 @@ class Rmsd(himach.Analysis):
     def map(self, frame):
         positions = frame.positions[self.indices]
         if self.at_once:
-            weights = self.superposition.weights
-            yield himach.Row(rmsd=min(kernels.rmsd(positions, reference, weights) for reference in self.targets))
+            targets, weights = self.targets if self.symmetric else [self.positions], self.superposition.weights
+            yield himach.Row(rmsd=min(kernels.rmsd(positions, target, weights) for target in targets))
             return
         moved = self.superposition.move(frame.positions[self.superposition.indices], positions)
         deviations = moved - self.positions
