@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import ClassVar
 
 import numpy as np
-from scipy.optimize import curve_fit
+from scipy.optimize import OptimizeWarning, curve_fit
 
 import himach
 from himach import kernels, uncertainty
@@ -97,10 +98,12 @@ class PersistenceLength(himach.Analysis):
         fitted = min(self.longest or self.lags, self.lags - 1) + 1
 
         def length(means):
-            try:
-                (number,), _ = curve_fit(lambda n, p: np.exp(-n / p), lags[:fitted], means[:fitted], p0=[5.0])
-            except RuntimeError:  # the cosine does not fall
-                number = np.nan
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", OptimizeWarning)  # the fit's covariance is not used
+                try:
+                    (number,), _ = curve_fit(lambda n, p: np.exp(-n / p), lags[:fitted], means[:fitted], p0=[5.0])
+                except RuntimeError:  # the cosine does not fall
+                    number = np.nan
             return np.array([bond * number])
 
         def limits(level):

@@ -404,19 +404,20 @@ def test_pushed_frames_are_selected_from_the_first_to_the_last(frames, present):
         with pytest.raises(himach.UsageError, match=f"is there; those that are: {min(present)} to {max(present)}"):
             select_pushed(frames, BitMap64(present))
         return
-    found = select_pushed(frames, BitMap64(present))
-    assert (found.frames[0], found.frames[-1]) == (there[0], there[-1])
-    assert {min(there), max(there)} <= set(found.sample) <= set(there) and found.sample == sorted(found.sample)
+    selection = select_pushed(frames, BitMap64(present))
+    assert (selection.frames[0], selection.frames[-1]) == (there[0], there[-1])
+    sample = selection.sample
+    assert {min(there), max(there)} <= set(sample) <= set(there) and sample == sorted(sample)
     absent = [number for number in frames if number not in there]
     named = ", ".join(map(str, sorted(absent[:5]))) + (", ..." if len(absent) > 5 else "")
-    assert found.warning.partition(": ")[2] == named
+    assert selection.warning.partition(": ")[2] == named
 
 
 def test_pushed_frames_are_selected_in_the_memory_of_a_set():
     """Not eight bytes a frame, many times over, on the first rank."""
     n = 1 << 20
     tracemalloc.start()
-    found = select_pushed(range(n), BitMap64(range(1, n)))
+    selection = select_pushed(range(n), BitMap64(range(1, n)))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert found.frames == range(1, n) and peak < 6 * n
+    assert selection.frames == range(1, n) and peak < 6 * n

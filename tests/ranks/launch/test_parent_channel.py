@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -268,7 +269,7 @@ def test_what_follows_a_mark_is_kept_and_not_printed():
         thread = relay(source, sink, ended, [], b"\0mark", rest)
         for part in (b"text\0ma", b"t", b"\0m", b"ark\0ma", b"rest"):
             os.write(writer, part)
-            time.sleep(0.05)
+            assert wait_until(lambda: not select.select([reader], [], [], 0)[0])  # relayed by itself
         os.close(writer)
         thread.join(5)
     assert (sink.getvalue(), bytes(rest)) == ("text\0mat", b"\0marest")
