@@ -45,6 +45,23 @@ BUILTINS: dict[str, str] = {
     "membrane": "himach.examples.membranes.membrane:Membrane",
 }
 
+#: What GROMACS, cpptraj and MDAnalysis call the built-in analyses.
+ELSEWHERE = {
+    "clusters": ("cluster", "clustering"),
+    "contacts": ("contact-map", "salt-bridges", "saltbr"),
+    "dielectric": ("dipoles",),
+    "geometry": ("angle", "dihedral", "dihedrals", "distance", "distances", "mindist", "pairdist", "ramachandran"),
+    "hydrogen-bonds": ("hbond", "hbonds"),
+    "lipid-order": ("order",),
+    "pca": ("anaeig", "covar"),
+    "persistence-length": ("end-to-end", "polystat"),
+    "radius-of-gyration": ("gyrate", "radgyr", "rg"),
+    "rmsd": ("rms",),
+    "secondary-structure": ("do_dssp", "dssp"),
+    "velocity-autocorrelation": ("vacf", "velacc"),
+    "water-residence": ("residence", "survival"),
+}
+
 #: Trajectory and topology of each sample in ``data/``, by name.
 SAMPLES: dict[str, tuple[str, str]] = {
     "nanopore": ("nanopore.xtc", "nanopore.pdb"),
@@ -63,6 +80,12 @@ class Sample(NamedTuple):
     topology: Path
 
 
+def built_in_hint(name: str) -> str:
+    """Return a hint at the built-in analysis that somebody may mean."""
+    here = next((here for here, names in ELSEWHERE.items() if name.lower() in names), None)
+    return f"; did you mean {here!r}?" if here else nearest(name.lower(), BUILTINS)
+
+
 def load(name: str) -> type[Analysis]:
     """Import the built-in analysis of this name.
 
@@ -72,7 +95,7 @@ def load(name: str) -> type[Analysis]:
         If there is none of this name.
     """
     if name not in BUILTINS:
-        raise UsageError(f"there is no built-in analysis {name!r}{nearest(name, BUILTINS)}")
+        raise UsageError(f"there is no built-in analysis {name!r}{built_in_hint(name)}")
     module, _, attribute = BUILTINS[name].partition(":")
     with interrupts_wait():
         analysis: type[Analysis] = getattr(importlib.import_module(module), attribute)

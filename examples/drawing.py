@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 import himach
-from himach.output.figures.series import draw_legend, draw_series, time_axis
+from himach.output.figures.time_series import draw_legend, draw_series, time_axis
 from himach.uncertainty.estimate import in_figures
 
 __all__ = ["draw_band", "draw_legend", "draw_mean", "draw_series", "in_words", "panels", "time_axis"]

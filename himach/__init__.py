@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from himach.io.datasets.member import Member
     from himach.io.push.openmm import OpenMMReporter
     from himach.io.push.writer import Writer
-    from himach.output.formats import TextFile
+    from himach.output.outcome_files import TextFile
     from himach.output.table import Column, Table
     from himach.planning.plan import Plan, plan
     from himach.ranks.ranks import Ranks
-    from himach.report.files import write_report
+    from himach.report.report_files import write_report
     from himach.result import Result
     from himach.runner.live.follow import follow
     from himach.runner.options import Output
@@ -91,12 +91,12 @@ _HOMES = {
     "himach.planning.plan": "Plan plan",
     "himach.ranks.ranks": "Ranks",
     "himach.result": "Result",
-    "himach.output.formats": "TextFile",
+    "himach.output.outcome_files": "TextFile",
     "himach.io.push.writer": "Writer",
     "himach.conversion.convert": "convert",
     "himach.runner.live.follow": "follow",
     "himach.runner.run": "run",
-    "himach.report.files": "write_report",
+    "himach.report.report_files": "write_report",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 

@@ -63,17 +63,13 @@ def refusal(foreign: Any) -> str:
     base = sys.modules[BASE].AnalysisBase
     if getattr(foreign, SAYS):
         return ""
-    if _is_declared(foreign):
+    # MDAnalysis declares it for its own classes.
+    if foreign.__module__.startswith("MDAnalysis.") or any(
+        SAYS in vars(cls) for cls in foreign.__mro__ if cls.__module__ != BASE
+    ):
         return f"MDAnalysis says of it that its frames depend on each other ({SAYS} is False)"
     own = [name for name in ("run", "_compute", "_setup_frames") if getattr(foreign, name) is not getattr(base, name)]
     return f"it has a {own[0]}() of its own" if own else ""
-
-
-def _is_declared(foreign: Any) -> bool:
-    """Return whether it is declared if a class's frames are independent; MDAnalysis declares it for its own."""
-    return foreign.__module__.startswith("MDAnalysis.") or any(
-        SAYS in vars(cls) for cls in foreign.__mro__ if cls.__module__ != BASE
-    )
 
 
 @dataclass(frozen=True)
@@ -136,21 +132,18 @@ class Adapted(Analysis):
         }
         accepted = inspect.signature(self.foreign.__init__).parameters
         arguments.update(dict.fromkeys(UNIVERSE & accepted.keys(), universe))
-        analysis = self._construct(arguments)
-        analysis._prepare_sliced_trajectory(slicer=np.array([universe.trajectory.frame]))
-        return analysis
-
-    def _construct(self, arguments: Mapping[str, Any]) -> Any:
         try:
-            return self.foreign(**arguments)
+            analysis = self.foreign(**arguments)
         except Exception as error:
             if not self.foreign.__module__.startswith("MDAnalysis."):
                 raise  # user code: the traceback shows the line
-            settings = ", ".join(f"{name}={value!r}" for name, value in self.settings().items())
+            settings = ", ".join(f"{name}={value!r}" for name, value in values.items())
             raise UsageError(
                 f"{self.label()} cannot be made with {settings}: {type(error).__name__}: {error} "
                 f"('himach analyses {self.foreign.__module__}:{self.foreign.__qualname__}' tells its parameters)"
             ) from error
+        analysis._prepare_sliced_trajectory(slicer=np.array([universe.trajectory.frame]))
+        return analysis
 
     def map(self, frame: Any) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield what the analysis finds in this frame."""
@@ -162,7 +155,11 @@ class Adapted(Analysis):
 
     def finish(self, results: Mapping[str, Any]) -> dict[str, Any]:
         """Return the results as tables and arrays."""
-        return _outcome(_conclude(self._running, self.frames, *results["frame"]), self.label())
+        running, (frames, times, values) = self._running, results["frame"]
+        _select(running.analysis, self.frames, np.array(frames), np.array(times))
+        running.merge(values)
+        running.analysis._conclude()
+        return _outcome(running.analysis.results, self.label())
 
 
 class Untold(Adapted):
@@ -346,16 +343,6 @@ def _axis(value: Any, longer: Any, n_frames: int) -> int | None:
     return axes[0] if len(axes) == 1 else None
 
 
-def _conclude(running: _Running, selected: range, frames: Any, times: Any, results: Iterable[Any]) -> Mapping[str, Any]:
-    """Return the results of all frames."""
-    analysis = running.analysis
-    _select(analysis, selected, np.array(frames), np.array(times))
-    running.merge(results)
-    analysis._conclude()
-    attributes: Mapping[str, Any] = analysis.results
-    return attributes
-
-
 def _select(analysis: Any, selected: range, frames: Any, times: Any) -> None:
     """Set the frames of an analysis, as MDAnalysis does."""
     analysis.start, analysis.stop, analysis.step = selected.start, selected.stop, selected.step
@@ -401,7 +388,8 @@ def _arguments(foreign: Any) -> Iterator[Argument]:
         function = callable(argument.default) and argument.default is not argument.empty
         if variable or function or name in ASIDE | UNIVERSE:
             continue
-        kind = _argument_kind(name, f"{argument.annotation} {_documented_type(texts, name)}")
+        documented_type = re.search(rf"^\s*{name}\s*:\s*(.*)$", texts, re.MULTILINE)
+        kind = _argument_kind(name, f"{argument.annotation} {documented_type[1] if documented_type else ''}")
         hint, default = _argument_type(argument.default, kind != "plain")
         if kind == "plain" and hint in (str, str | None) and not isinstance(argument.default, str):
             kind = "literal"
@@ -415,12 +403,6 @@ def _argument_kind(name: str, described: str) -> str:
         return "residues" if "ResidueGroup" in described else "plain"
     several = name in ("ags", "atomgroups") or re.search(r"list|tuple|iterable", described, re.IGNORECASE)
     return "groups" if several else "group"
-
-
-def _documented_type(texts: str, name: str) -> str:
-    """Return the type of an argument from docstrings."""
-    match = re.search(rf"^\s*{name}\s*:\s*(.*)$", texts, re.MULTILINE)
-    return match.group(1) if match else ""
 
 
 def _argument_type(default: Any, group: bool) -> tuple[Any, Any]:

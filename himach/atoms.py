@@ -53,10 +53,7 @@ class Atoms:
     def from_value(cls, value: Any) -> Atoms:
         """Return the atoms of a selection, an AtomGroup or a `value`; raise TypeError for anything else.
 
-        Raises
-        ------
-        UsageError
-            If it is an updating group whose selection refers to other groups.
+        An updating group whose selection refers to other groups raises UsageError.
         """
         if isinstance(value, Atoms):
             return value
@@ -124,13 +121,7 @@ class Atoms:
         return self.select(universe, parameter)
 
     def select(self, universe: Any, parameter: str) -> Any:
-        """Return these atoms of a Universe as an AtomGroup.
-
-        Raises
-        ------
-        UsageError
-            If the selection is invalid or empty, or the Universe has another number of atoms; it names the parameter.
-        """
+        """Return these atoms of a Universe as an AtomGroup; raise a UsageError that names the parameter if none fit."""
         from MDAnalysis.exceptions import SelectionError
 
         total = len(universe.atoms)
@@ -148,7 +139,9 @@ class Atoms:
             try:
                 group = among.select_atoms(*self.selections, updating=self.updating)
             except (SelectionError, ValueError, AttributeError) as error:
-                why = "it ends where more is needed" if "'None'" in str(error) else error
+                why = "it ends where more is needed" if "'None'" in str(error) else str(error)
+                if "Unknown selection token" in why or "Failed to find group" in why:
+                    why += "; selections are MDAnalysis's, such as 'backbone', and 'group NAME' is one of --index FILE"
                 raise UsageError(f"{what} cannot be used as a selection: {why}") from error
         if not len(group) and not self.updating:
             raise UsageError(f"{what} selects none of the {total} atoms; set {parameter} to what the topology has")

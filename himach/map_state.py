@@ -25,7 +25,7 @@ _OF_UNIVERSE = frozenset(
     {"atoms", "residues", "segments", "filename", "name", "trajectory", "_cache", "_context", "_kwargs", "_topology"}
     | {"_class_bases", "_classes", "_trajectory"}
 )
-_OF_TRAJECTORY = frozenset({"filename", "n_frames", "n_atoms", "kinds", "ts"})
+_OF_TRAJECTORY = frozenset({"filename", "n_frames", "n_atoms", "kinds", "ts", "universe"})
 #: Names that a notebook's shell adds to those of a user.
 _OF_SHELL = frozenset({"In", "Out", "exit", "quit", "get_ipython"})
 #: Process state that counts only if code mentions it.
@@ -84,12 +84,9 @@ def _mentioned(kind: str, space: Mapping[str, Any], names: set[str]) -> set[str]
         special = {name for name, value in space.items() if is_dunder(name) and hasattr(value, "__get__")}
         return {name for name in chosen - BEFORE if not is_dunder(name)} | special - MADE - {"__init__"}
     if kind == "globals":
-        return {name for name in chosen if not is_dunder(name) and (name in names or _is_public(name))}
+        public = {name for name in chosen if name[:1] != "_"} - _OF_SHELL
+        return {name for name in chosen & names if not is_dunder(name)} | public
     return chosen
-
-
-def _is_public(name: str) -> bool:
-    return name[:1] != "_" and name not in _OF_SHELL
 
 
 def _kind(kind: str, name: str, value: Any, analysis: Analysis) -> str:

@@ -66,7 +66,8 @@ class Parameter:
         try:
             value = _convert(self.type, value, is_text)
         except (TypeError, ValueError, KeyError):
-            raise UsageError(f"parameter {self.name}: {shown} is not {_article(self.type_name)}") from None
+            hint = "; write its selection, such as 'name CA'" if hasattr(value, "select_atoms") else ""
+            raise UsageError(f"parameter {self.name}: {shown} is not {_article(self.type_name)}{hint}") from None
         if _has_nan(value) and not _has_nan(self.default):
             raise UsageError(f"parameter {self.name}: {value!r} is no number to compute with")
         return value

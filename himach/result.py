@@ -20,8 +20,8 @@ from himach.output.claim import prepare_out
 from himach.output.directory import write_run
 from himach.output.figures.picture import png, width_on_screen
 from himach.output.figures.plots import draw, drawable, figure
-from himach.output.formats import save
-from himach.output.names import figure_formats, table_formats, unique_labels
+from himach.output.file_names import figure_formats, table_formats, unique_names
+from himach.output.outcome_files import save
 from himach.output.parts import parts, parts_html, parts_text
 from himach.output.record import Record
 from himach.output.summary import certainty, mean_lines, summary
@@ -119,7 +119,7 @@ class Result:
         members: MemberOutcomes = MappingProxyType({}),
     ) -> None:
         self.analyses = list(analyses)
-        self.labels = unique_labels(labels or [analysis.label() for analysis in self.analyses])
+        self.labels = unique_names(labels or [analysis.label() for analysis in self.analyses])
         self.record = record
         self.out = out
         self.several = len(self.analyses) > 1 if several is None else several

@@ -92,7 +92,6 @@ class StateHasher:
     def __init__(self, known: Iterable[tuple[str, Any]] = (), *, homes: Sequence[str] = (), here: bool = False) -> None:
         self.names: set[str] = set()
         self.spaces: dict[int, dict[str, Any]] = {}
-        self.arrays: list[npt.NDArray[Any]] = []
         self.identities = 0
         self.here = here
         self._homes = homes
@@ -211,7 +210,6 @@ class StateHasher:
         return self._parts("set", type(values), sorted(map(self.digest, values)), getattr(values, "__dict__", None))
 
     def _array(self, array: npt.NDArray[Any]) -> str | None:
-        self.arrays.append(array)
         kind = type(array)
         if "numpy.ma" in sys.modules and isinstance(array, np.ma.MaskedArray):  # importing numpy.ma is slow
             return self._parts("masked", kind, array.data, np.ma.getmaskarray(array), array.fill_value)

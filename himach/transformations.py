@@ -30,10 +30,12 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Transformation(ABC):
-    """Changes a frame in place; can be restricted to frames of some atoms."""
+    """Changes a frame in place, by default by the positions of `indices`; can be restricted to frames of some atoms."""
 
     name: ClassVar[str]
     turns = False  # whether atoms are rotated without the box
+    groups: Ints | None = None  # of the atoms in `indices`: those that move as one, numbered from 0 on
+    weights: npt.NDArray[np.float64] | None = None  # for the centres of groups
 
     def __init__(self, atoms: AtomGroup | str = "all") -> None:
         self.selection = atoms if isinstance(atoms, str) else None
@@ -49,16 +51,18 @@ class Transformation(ABC):
         )
         return bound
 
-    @abstractmethod
-    def _bind(self, atoms: AtomGroup) -> None: ...
+    def _bind(self, atoms: AtomGroup) -> None:
+        self.indices: Ints = atoms.indices
 
     @abstractmethod
     def __call__(self, ts: Timestep) -> Timestep:
         """Change a frame, and return it."""
 
-    @abstractmethod
     def needed(self, requested: Flags) -> Flags:
         """Return which atoms a frame must have to transform the requested ones, bool (n_atoms,)."""
+        needed = requested.copy()
+        needed[self.indices] = True
+        return needed
 
     def restricted_to(self, atoms: Ints) -> Any:
         """Return this transformation for frames of these ascending atoms, which must include all `needed` ones."""
@@ -66,8 +70,11 @@ class Transformation(ABC):
         restricted._take(atoms)
         return restricted
 
-    @abstractmethod
-    def _take(self, atoms: Ints) -> None: ...
+    def _take(self, atoms: Ints) -> None:
+        kept = np.isin(self.indices, atoms)
+        self.indices = np.searchsorted(atoms, self.indices[kept])
+        if self.groups is not None and self.weights is not None:
+            self.groups, self.weights = _consecutive(self.groups[kept]), self.weights[kept]
 
 
 class Whole(Transformation):
@@ -141,7 +148,7 @@ class Cluster(Transformation):
     def _bind(self, atoms: AtomGroup) -> None:
         numbers = molecules(find_bonds(atoms), atoms.universe.atoms.n_atoms)
         self.indices = np.flatnonzero(np.isin(numbers, numbers[atoms.indices]))
-        self.groups = np.unique(numbers[self.indices], return_inverse=True)[1].astype(np.int64)
+        self.groups = _consecutive(numbers[self.indices])
         self.weights = np.isin(self.indices, atoms.indices).astype(np.float64)
 
     def __call__(self, ts: Timestep) -> Timestep:
@@ -156,12 +163,7 @@ class Cluster(Transformation):
 
     def needed(self, requested: Flags) -> Flags:
         """Return the atoms that are requested, and all molecules if atoms of one are."""
-        return _add_flags(requested, self.indices) if requested[self.indices].any() else requested
-
-    def _take(self, atoms: Ints) -> None:
-        kept = np.isin(self.indices, atoms)
-        self.indices = np.searchsorted(atoms, self.indices[kept])
-        self.groups, self.weights = self.groups[kept], self.weights[kept]
+        return super().needed(requested) if requested[self.indices].any() else requested
 
 
 class Center(Transformation):
@@ -174,9 +176,6 @@ class Center(Transformation):
     """
 
     name = "center"
-
-    def _bind(self, atoms: AtomGroup) -> None:
-        self.indices = atoms.indices
 
     def __call__(self, ts: Timestep) -> Timestep:
         """Move all atoms.
@@ -192,13 +191,6 @@ class Center(Transformation):
         shift = middle - kernels.centers(ts.positions[self.indices])[0]
         ts.positions = kernels.move(ts.positions, shift, out=_place(ts.positions))
         return ts
-
-    def needed(self, requested: Flags) -> Flags:
-        """Return the atoms that are requested, and those of the centre."""
-        return _add_flags(requested, self.indices)
-
-    def _take(self, atoms: Ints) -> None:
-        self.indices = np.searchsorted(atoms, self.indices)
 
 
 class Wrap(Transformation):
@@ -227,14 +219,11 @@ class Wrap(Transformation):
         super().__init__(atoms)
 
     def _bind(self, atoms: AtomGroup) -> None:
-        self.indices = atoms.indices
-        self.groups: Ints | None = None
-        self.weights: npt.NDArray[np.float64] | None = None
+        super()._bind(atoms)
         if self.by == "residues":
-            self.groups = np.unique(atoms.resindices, return_inverse=True)[1].astype(np.int64)
+            self.groups = _consecutive(atoms.resindices)
         elif self.by == "molecules":
-            molecule_numbers = molecules(find_bonds(atoms), atoms.universe.atoms.n_atoms)
-            self.groups = np.unique(molecule_numbers[self.indices], return_inverse=True)[1].astype(np.int64)
+            self.groups = _consecutive(molecules(find_bonds(atoms), atoms.universe.atoms.n_atoms)[self.indices])
         if self.groups is not None:
             masses = np.asarray(getattr(atoms, "masses", np.zeros(len(atoms))), np.float64)
             has_mass = np.bincount(self.groups, masses) > 0
@@ -258,13 +247,6 @@ class Wrap(Transformation):
         needed = requested.copy()
         needed[self.indices] = _whole_groups(requested[self.indices], self.groups)
         return needed
-
-    def _take(self, atoms: Ints) -> None:
-        kept = np.isin(self.indices, atoms)
-        self.indices = np.searchsorted(atoms, self.indices[kept])
-        if self.groups is not None and self.weights is not None:
-            self.groups = np.unique(self.groups[kept], return_inverse=True)[1].astype(np.int64)
-            self.weights = self.weights[kept]
 
 
 class Fit(Transformation):
@@ -298,7 +280,7 @@ class Fit(Transformation):
         super().__init__(atoms)
 
     def _bind(self, atoms: AtomGroup) -> None:
-        self.indices = atoms.indices
+        super()._bind(atoms)
         if self.reference is None:
             self.reference = atoms.positions
         elif isinstance(self.reference, Path):
@@ -331,13 +313,6 @@ class Fit(Transformation):
                 setattr(ts, name, kernels.move(vectors, np.zeros(3), rotation, out=_place(vectors)))
         return ts
 
-    def needed(self, requested: Flags) -> Flags:
-        """Return the atoms that are requested, and those that are fitted."""
-        return _add_flags(requested, self.indices)
-
-    def _take(self, atoms: Ints) -> None:
-        self.indices = np.searchsorted(atoms, self.indices)
-
 
 def gather_points(points: npt.NDArray[np.float64], box: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """Return points (n, 3) as images next to one another, from the first on, the nearest to those in place next."""
@@ -361,10 +336,8 @@ def _place(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32] | None:
     return vectors if flags.c_contiguous and flags.writeable and vectors.dtype == np.float32 else None
 
 
-def _add_flags(requested: Flags, indices: Ints) -> Flags:
-    flags = requested.copy()
-    flags[indices] = True
-    return flags
+def _consecutive(groups: Ints) -> Ints:
+    return np.unique(groups, return_inverse=True)[1].astype(np.int64)
 
 
 def _whole_groups(requested: Flags, groups: Ints) -> Flags:

@@ -37,8 +37,7 @@ pytest_plugins = ["support.servers"]
 TOGETHER = {
     "slurm": (
         "tests/checkpoint/test_slurm_jobs.py",
-        "tests/runner/live/test_live_slurm.py",
-        "tests/runner/test_ends.py::test_random_faults",
+        "tests/runner/test_faults.py",
         "tests/runner/test_slurm.py",
         "tests/ranks/slurm/test_job_ranks.py",
     ),
@@ -116,11 +115,11 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Measure what each file takes, where the tests are shared out or run by one process."""
+    """Measure what each file takes if that is to be recorded, where the tests are shared out or run by one process."""
     if config.option.nightly:
         os.environ["HIMACH_NIGHTLY"] = "1"
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Durations(config), "durations")
+    if config.option.record_durations and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Durations(), "durations")
 
 
 def pytest_collection_modifyitems(config, items):

@@ -169,6 +169,8 @@ def test_updating_groups_stay_updating(universe, within):
     ("value", "said"),
     [
         ("nmae CA", "parameter protein: 'nmae CA' cannot be used as a selection"),
+        ("Backbone", "token: 'Backbone'; selections are MDAnalysis's, such as 'backbone'"),
+        ("group Backbone", "group: Backbone'; .* 'group NAME' is one of --index FILE"),
         ("", "cannot be used|selects none"),
         ("name CA and", "'name CA and' cannot be used as a selection: it ends where more is needed"),
         ("resname XYZ", "'resname XYZ' selects none of the 3341 atoms; set protein to"),

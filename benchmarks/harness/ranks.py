@@ -1,7 +1,6 @@
 """Ranks of a benchmark's own, on this machine: `on_ranks()` calls a function on each.
 
-``python -m himach.benchmarks.harness.ranks`` is one of them; with the words ``WORK ANSWER``, one that others started,
-whose answer is a file.
+``python -m himach.benchmarks.harness.ranks WORK ANSWER`` is one of them; ANSWER is a file.
 """
 
 from __future__ import annotations
@@ -9,13 +8,15 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from himach.ranks.launch.parent_channel import ParentChannel
-from himach.ranks.launch.pool import spawn
+from himach.errors import RankError
+from himach.ranks.launch.pool import mpiexec_words, rank_environment
 from himach.ranks.process_exit import promised_rank
 
 __all__ = ["on_ranks"]
@@ -32,7 +33,13 @@ def on_ranks(ranks: int, function: Callable[..., Any], *arguments: object, apart
         If there is no mpiexec, or a rank fails.
     """
     work = json.dumps([function.__module__, function.__name__, arguments, apart])
-    return json.loads(spawn([sys.executable, "-P", "-m", __spec__.name], ranks, work.encode()))
+    with tempfile.TemporaryDirectory() as folder:
+        answer = Path(folder, "answer")
+        command = [sys.executable, "-P", "-m", __spec__.name, work, str(answer)]
+        done = subprocess.run([*mpiexec_words(), "-n", str(ranks), *command], env=rank_environment(), check=False)
+        if done.returncode:
+            raise RankError(f"a rank failed, and mpiexec ended with exit code {done.returncode}")
+        return json.loads(answer.read_text())
 
 
 def _called(work: str) -> str | None:
@@ -47,16 +54,10 @@ def _called(work: str) -> str | None:
     return json.dumps(found) if world.comm.rank == 0 else None
 
 
-def _main(words: Sequence[str]) -> None:
-    parent = None if words else ParentChannel.from_env()
-    work = parent.work().decode() if parent is not None else words[0]
-    if (answer := _called(work)) is None:
-        return
-    if parent is not None:
-        parent.publish_result(answer.encode())
-    else:
-        Path(words[1]).write_text(answer)
+def _main(work: str, answer: str) -> None:
+    if (text := _called(work)) is not None:
+        Path(answer).write_text(text)
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1:])
+    _main(*sys.argv[1:])

@@ -104,11 +104,11 @@ def repeated(which: str, frames: int) -> tuple[Path, Path]:
     import MDAnalysis as mda
 
     trajectory, topology = sample(which)
-    path = folder() / f"{which}-{frames}.xtc"
+    path = folder() / f"{which}-{frames}.{'trr' if which == 'argon' else 'xtc'}"  # argon has velocities
     if not path.exists():
         source = mda.Universe(topology)
         source.load_new(str(trajectory), refresh_offsets=False)
-        temporary = path.with_suffix(".tmp.xtc")
+        temporary = path.with_stem(f"{path.stem}-partial")
         with mda.Writer(str(temporary), source.atoms.n_atoms) as writer:
             for i in range(frames):
                 ts = source.trajectory[i % len(source.trajectory)]

@@ -113,7 +113,7 @@ def measure(world: World, frames: int, repeats: int) -> dict[str, list[tuple[flo
 @click.option("--values", type=count, default="5e8", show_default=True, help="Pairs with values.")
 @RANKS
 @click.option(
-    "--memory", type=parse_size, default="2GB", show_default=True, metavar="SIZE", help="What pairs may take in all."
+    "--memory", type=parse_size, default="2GB", show_default=True, metavar="SIZE", help="Memory for all pairs."
 )
 def spill(presence: int, values: int, ranks: int, memory: int) -> None:
     """Send more pairs from emission to reduce() than memory holds."""

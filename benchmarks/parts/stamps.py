@@ -53,7 +53,7 @@ class Frames(Analysis):
 @RANKS
 @click.option("--uneven", is_flag=True, help="Times and boxes that follow no rule.")
 @click.option(
-    "--memory", type=parse_size, default="1GB", show_default=True, metavar="SIZE", help="What pairs may take in all."
+    "--memory", type=parse_size, default="1GB", show_default=True, metavar="SIZE", help="Memory for all pairs."
 )
 def main(frames: int, ranks: int, uneven: bool, memory: int) -> None:
     """Tell what memory a rank takes for many frames of few pairs."""

@@ -17,7 +17,7 @@ from statistics import median
 import click
 
 from himach.io.store.sizes import show_size
-from himach.io.trajectories.index.walk import read_index
+from himach.io.trajectories.xdr_index import read_index
 from himach.ranks.launch.memory import default_memory
 
 from .. import FOLDER

@@ -30,7 +30,7 @@ def frames() -> Iterator[npt.NDArray[np.float32]]:
 
 def fill(place: Path, n: int = N_FRAMES) -> Dataset:
     """Make a dataset of `n` frames."""
-    dataset = Store(place).dataset("/bench")
+    dataset = Store(place).dataset("bench")
     for number, positions in zip(range(n), frames(), strict=False):
         dataset.write(number, float(number), None, positions)
     dataset.close()

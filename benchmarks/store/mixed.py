@@ -50,7 +50,7 @@ def mixed(place: Path, repeats: int) -> None:
                 took = _cold_passes([copy], lambda: read_bare([copy], FRAME_BYTES))
                 plain.append((took, end()))
             written.unlink()
-            with _writer(rate, socket, f"/pushed{repeat}") as end:
+            with _writer(rate, socket, f"pushed{repeat}") as end:
                 took = _cold_passes(paths, lambda: read(dataset))
                 cached.append((took, end()))
             time.sleep(0.2)

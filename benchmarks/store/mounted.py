@@ -83,9 +83,8 @@ def _tools(place: Path, tools: dict[str, Tool]) -> None:
                     continue
                 script = str(FOLDER / "peers" / "positions.py")
                 files = [str(mounted / "topology.gro"), str(mounted / f"trajectory.{suffix}"), str(trajectory)]
-                found, apart, late = json.loads(
-                    checked([str(tools[name].command), script, name, *files]).splitlines()[-1]
-                )
+                lines = checked([str(tools[name].command), script, name, *files]).splitlines()
+                found, apart, late = json.loads([line for line in lines if line.startswith("[")][-1])
                 report(what, f"{apart:.2f}, {found} frames, {late:.0e} ps", f"≤ {UNITS_BAR:g}, {COMPARED}")
 
 

@@ -21,7 +21,6 @@ from statistics import median
 import click
 
 from himach.io.server.admission import make_key, read_key
-from himach.io.server.admission_listener import AdmissionListener
 from himach.io.server.survey import encode_peers
 from himach.io.store import bodhi
 from himach.io.store.store import Store
@@ -114,8 +113,11 @@ def _servers(place: Path, n: int) -> Iterator[list[int]]:
 
 def _serve(place: Path, number: int, listener: socket.socket, peers: Sequence[str]) -> None:
     """Serve a store until this process is killed."""
-    handle = bodhi.ServerHandle(os.fsencode(place / f"n{number}"), -1, peers=encode_peers(f"n{number}", peers))
-    AdmissionListener(listener, read_key(place / "key"), handle.admit).start()
+    listener.setblocking(False)
+    admission = {"remote": listener.fileno(), "key": read_key(place / "key")}
+    handle = bodhi.ServerHandle(
+        os.fsencode(place / f"n{number}"), -1, peers=encode_peers(f"n{number}", peers), **admission
+    )
     handle.run()
 
 
@@ -123,7 +125,7 @@ def _part(path: Path, place: Path, numbers: range) -> None:
     """Keep some frames natively in a store."""
     from himach.io.trajectories.origin import open_origin
 
-    dataset = Store(place).dataset("/bench")
+    dataset = Store(place).dataset("bench")
     for frame in open_origin([path]).read(list(numbers)):
         dataset.write(frame.number, frame.time, frame.box, frame.positions, native=True)
     dataset.close()

@@ -51,7 +51,7 @@ def _frames(name: str, xtc: Path, place: Path, most: int, repeats: int) -> None:
     """Compare sizes; time reading from the page cache."""
     origin = open_origin([xtc])
     n = min(most, origin.n_frames)
-    datasets = {way: Store(place / f"{name}-{way}").dataset("/bench", packed=way == "packed") for way in WAYS}
+    datasets = {way: Store(place / f"{name}-{way}").dataset("bench", packed=way == "packed") for way in WAYS}
     nbytes = 0
     for frame in origin.read(np.arange(n)):
         for dataset in datasets.values():
@@ -59,8 +59,7 @@ def _frames(name: str, xtc: Path, place: Path, most: int, repeats: int) -> None:
         nbytes += frame.positions.nbytes
     for dataset in datasets.values():
         dataset.close()
-    places = datasets["packed"].locate(np.arange(n, dtype=np.int64))
-    size = sum(found[3] for found in places if found is not None)
+    size = datasets["packed"].places(np.arange(n))["length"].sum()
     report(f"{name}: packed frames against the XTC", f"{size / origin.nbytes(range(n)):.2f} times", "1.15 times")
     report(f"{name}: packed frames against raw positions", f"{size / nbytes:.3f}")
     works = {way: lambda dataset=dataset: read(dataset, n) for way, dataset in datasets.items()}
@@ -113,5 +112,6 @@ def _rewrite_raw(place: Path) -> None:
             raise AssertionError("a frame of the benchmark was a miss")
         raw.write(frame.number, frame.time, frame.box, frame.positions, frame.velocities, frame.forces, native=True)
     raw.close()
+    del frame  # its arrays keep the segment in use
     for segment in old:
         there.evict(segment)

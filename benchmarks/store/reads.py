@@ -20,8 +20,8 @@ def warm(place: Path, repeats: int) -> None:
     """Read frames that the page cache has, on one core."""
     dataset = fill(place / "warm")
     paths = segments_of(dataset)[:1]
-    places = [found for found in dataset.locate(np.arange(N_FRAMES, dtype=np.int64)) if found is not None]
-    size, count = places[0][3], sum(found[0] == places[0][0] for found in places)
+    places = dataset.places(np.arange(N_FRAMES))
+    size, count = int(places["length"][0]), int((places["segment"] == places["segment"][0]).sum())
     works = {
         "bare": lambda: read_bare(paths, size),
         "checked": lambda: read(dataset, count),

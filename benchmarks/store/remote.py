@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from himach.io.frame_source import ReadOptions
 from himach.io.server.admission import make_key, read_key
-from himach.io.server.admission_listener import AdmissionListener
 from himach.io.server.client import Client
 from himach.io.server.survey import Server
 from himach.io.store import bodhi
@@ -48,7 +47,7 @@ def reading(frames: int, repeats: int, directory: Path | None) -> None:
         third = np.arange(n_atoms // 3, 2 * n_atoms // 3)
         numbers = np.arange(frames)
         with _server(place) as (client, server), _sender() as (copy, sender):
-            client.open("/bench")
+            client.open("bench")
             for what, atoms in (("all atoms", None), ("a third of the atoms", third)):
                 nbytes = _read(client, numbers, atoms, unpack=False)
                 copy(nbytes)  # the sender makes them
@@ -76,7 +75,7 @@ def _busy(work: Callable[[], object], other: int) -> float:
 
 
 def _packed(path: Path, place: Path) -> Dataset:
-    dataset = Store(place / "store").dataset("/bench")
+    dataset = Store(place / "store").dataset("bench")
     origin = open_origin([path])
     for frame in origin.read(np.arange(origin.n_frames)):
         dataset.write(frame.number, frame.time, frame.box, frame.positions)
@@ -112,8 +111,9 @@ def _server(place: Path) -> Iterator[tuple[Client, int]]:
 
 def _serve(place: Path, listener: socket.socket) -> None:
     """Serve a store to those who have the key."""
-    handle = bodhi.ServerHandle(os.fsencode(place / "store"), -1)
-    AdmissionListener(listener, read_key(place / "key"), handle.admit).start()
+    listener.setblocking(False)
+    key = read_key(place / "key")
+    handle = bodhi.ServerHandle(os.fsencode(place / "store"), -1, remote=listener.fileno(), key=key)
     handle.run()
 
 

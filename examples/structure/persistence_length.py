@@ -96,8 +96,17 @@ class PersistenceLength(himach.Analysis):
         in_block, bond = results[0][0], float(rows["bond"].mean())
         cosines, lags = sums.sum(axis=0) / in_block.sum(), np.arange(self.lags)
         fitted = min(self.longest or self.lags, self.lags - 1) + 1
+        persists = cosines[1] > 0
+        if not persists:
+            warnings.warn(
+                f"{self.label()}: the persistence length is nan, because a bond and the next one have a mean cosine of "
+                f"{cosines[1]:.2f}; let selection={self.selection!r} be one atom of each unit of the chains",
+                stacklevel=2,
+            )
 
         def length(means):
+            if not persists:
+                return np.array([np.nan])
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", OptimizeWarning)  # the fit's covariance is not used
                 try:

@@ -26,7 +26,7 @@ PART = ".pairs"
 OPENED = ".opened"
 TEMPORARY = ".tmp"
 #: Format version of map.json.
-VERSION = 2
+VERSION = 3
 OTHERS_WRITE = 0o022
 
 
@@ -75,7 +75,7 @@ class FingerprintVersion:
     @property
     def private(self) -> bool:
         """Whether only this user can have written its contents."""
-        return all(map(is_private, (self.path, *self.path.parents[:2])))
+        return all(map(is_private, (self.path, self.path.parent)))
 
     def parts(self) -> list[Path]:
         """Return the files of its parts, sorted by name."""
@@ -89,11 +89,19 @@ class PairsDirectory:
         self.path = path
         self._lock: Lock | None = None
 
-    def claim(self, members: bool = False) -> None:
-        """Create the directory, lock it against other runs, and delete temporary files of killed runs."""
+    def claim(self, members: bool = False, private: bool = False) -> None:
+        """Create the directory, lock it against other runs, and delete temporary files of killed runs.
+
+        If it must be `private`, raise UsageError where others can write.
+        """
         try:
             if not self.path.exists():
                 self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if private and not is_private(self.path.resolve()):  # not even now, where a file system has no permissions
+                raise UsageError(
+                    f"pairs {self.path}: others can write there, and kept pairs are pickles, which can run any code; "
+                    f"chmod go-w {self.path}, or name another directory, on a file system with permissions"
+                )
             if not members:
                 self._check()
             self._lock = Lock(self.path / LOCK)
@@ -165,6 +173,11 @@ def is_private(path: Path) -> bool:
         status = path.lstat()
     except FileNotFoundError:
         return True
+    return is_own(status)
+
+
+def is_own(status: os.stat_result) -> bool:
+    """Return whether this is the status of what this user alone owns and can write to."""
     return status.st_uid == os.geteuid() and not status.st_mode & OTHERS_WRITE and not stat.S_ISLNK(status.st_mode)
 
 
@@ -178,7 +191,7 @@ def _numbered(folder: Path) -> Iterator[Path]:
 
 def _is_ours(name: str) -> bool:
     """Return whether a file may be of a run; on NFS, deleted files remain under hidden names."""
-    return name == MAP or name.endswith((PART, OPENED, TEMPORARY)) or name.startswith(".nfs")
+    return name == MAP or name.endswith((PART, OPENED, TEMPORARY)) or name.startswith(NFS_PREFIX)
 
 
 def _read(path: Path) -> FingerprintVersion:
@@ -202,13 +215,3 @@ def _read(path: Path) -> FingerprintVersion:
 
 def _digest(described: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
-
-
-@dataclass(frozen=True)
-class Place:
-    """Destination of the pairs of one analysis."""
-
-    generation: FingerprintVersion  # created at the first commit
-    combined: bool  # whether combine() made the pairs
-    pickles: bool  # whether values may be pickled: only if nobody but this user can write here
-    home: str  # the module of the analysis

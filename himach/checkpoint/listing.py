@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-from himach.checkpoint.directory import LOCK, FingerprintVersion, PairsDirectory, is_private
+from himach.checkpoint.directory import LOCK, FingerprintVersion, PairsDirectory
 from himach.checkpoint.map_fingerprint import differences
 from himach.checkpoint.part import BadPartError, open_part, read_summary
 from himach.errors import UsageError, nearest
@@ -153,8 +153,7 @@ def _entry(label: str, generation: FingerprintVersion, last: FingerprintVersion,
             if generation.fingerprint is not None and summary.identity != generation.key:
                 raise BadPartError(f"{path.name}: it is of another map")
             if verify and generation.fingerprint is not None:
-                trusted = generation.private and is_private(path)
-                open_part(path, trusted=trusted, identity=generation.key).close()
+                open_part(path, generation.key)
         except (OSError, BadPartError) as error:
             if path.exists():  # else it was evicted meanwhile
                 bad.append(str(error))

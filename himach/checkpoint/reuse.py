@@ -7,19 +7,17 @@ import shutil
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 from pyroaring import BitMap64
 
-from himach.checkpoint.directory import FingerprintVersion, PairsDirectory, Place, is_private
+from himach.checkpoint.directory import FingerprintVersion, PairsDirectory
 from himach.checkpoint.map_fingerprint import MapFingerprint, differences
-from himach.checkpoint.part import BadPartError, DamagedPartError, Part, count_pairs, open_part
+from himach.checkpoint.part import BadPartError, DamagedPartError, Part, Summary, count_pairs, open_part
 from himach.checkpoint.sources import OpenedFiles
 from himach.engine.mapping import Mapper
-from himach.engine.stamps import FrameTable
 from himach.errors import HimachError
 from himach.ranks.collective import on_first_rank
 from himach.ranks.communicator import Communicator
@@ -36,17 +34,11 @@ class Chosen:
 
     def give(self, mapper: Mapper, frames: Selected) -> None:
         """Pass the pairs to a mapper; `frames` is the run's selection."""
-        row = len(mapper.stamps)
-        if self.requested is None:
-            mapper.adopt(_with_steps(self.part.frames, frames), self.part.pairs, [], self.part.on_disk(row))
-        else:
-            blocks, table = self.part.chosen(self.requested, row)
-            mapper.adopt(_with_steps(table, frames), sum(map(count_pairs, blocks)), blocks)
-
-
-def _with_steps(table: FrameTable, frames: Selected) -> FrameTable:
-    """Return a part's table with steps as positions in `frames`."""
-    return replace(table, steps=find_steps(frames, table.steps))
+        row = np.uint32(len(mapper.stamps))
+        blocks, table = self.part.read(self.requested)
+        pairs = self.part.summary.pairs if self.requested is None else sum(map(count_pairs, blocks))
+        table = replace(table, steps=find_steps(frames, table.steps))
+        mapper.adopt(table, pairs, [replace(block, at=block.at + row) for block in blocks])
 
 
 @dataclass(frozen=True)
@@ -67,37 +59,32 @@ class _RankParts:
 
     rank: int
     name: str
-    covered: BitMap64
-    combined: bool
+    summary: Summary
 
 
 def find_parts(
     comm: Communicator,
     generations: Sequence[FingerprintVersion],
-    pickles: Sequence[bool],
     homes: Sequence[str],
     frames: Selected,
 ) -> ReusePlan:
     """Verify the parts of generations and divide them among the ranks; delete damaged ones (collective)."""
-    # The largest first, so that ranks get about equal amounts.
-    sort = partial(sorted, key=lambda path: (-_size(path), path))
-    listed = comm.bcast([sort(generation.parts()) for generation in generations] if comm.rank == 0 else None)
+    listed = comm.bcast([generation.parts() for generation in generations] if comm.rank == 0 else None)
     own_parts: list[dict[str, Part]] = []
     verified: list[list[_RankParts]] = []
     bad: list[str] = []
-    for generation, names, pickled, home in zip(generations, listed, pickles, homes, strict=True):
+    for generation, names, home in zip(generations, listed, homes, strict=True):
         opened: dict[str, Part] = {}
         for path in names[comm.rank :: comm.size]:
             try:
-                trusted = pickled and is_private(path)
-                opened[path.name] = open_part(path, trusted=trusted, identity=generation.key, home=home)
+                opened[path.name] = open_part(path, generation.key, home)
             except BadPartError as error:
                 bad.append(str(error))
                 if isinstance(error, DamagedPartError):
                     with suppress(OSError):
                         path.unlink()  # so that it is reported once
         own_parts.append(opened)
-        verified.append([_RankParts(comm.rank, name, part.covered, part.combined) for name, part in opened.items()])
+        verified.append([_RankParts(comm.rank, name, part.summary) for name, part in opened.items()])
     gathered = comm.gather((verified, bad))
     chosen_parts, plan = comm.bcast(_choose(gathered, frames) if comm.rank == 0 else None)
     for opened, chosen in zip(own_parts, chosen_parts, strict=True):
@@ -122,7 +109,8 @@ def _choose(
         chosen, covered = choose_parts(parts, selected)
         chosen_parts.append(chosen)
         taken_frames.append(covered)
-        lost.append(len((BitMap64.union(*(part.covered for part in parts)) & selected) - covered) if parts else 0)
+        kept = BitMap64.union(BitMap64(), *(part.summary.covered for part in parts)) & selected
+        lost.append(len(kept - covered))
     shared = BitMap64.intersection(*taken_frames)
     if not any(taken_frames):
         return chosen_parts, ReusePlan([], [frozenset() for _ in taken_frames], None, 0, lost, bad)
@@ -136,25 +124,18 @@ def choose_parts(verified: Sequence[_RankParts], selected: BitMap64) -> tuple[_C
     """Choose parts without a frame twice, combined ones as a whole; return them and the frames that they cover."""
     chosen: _ChosenParts = {}
     taken_frames = BitMap64()
-    for part in sorted(verified, key=lambda part: (-len(part.covered), part.name)):
-        numbers = (part.covered & selected) - taken_frames
-        if not numbers or (part.combined and len(numbers) < len(part.covered)):
+    for part in sorted(verified, key=lambda part: (-len(part.summary.covered), part.name)):
+        covered = part.summary.covered
+        numbers = (covered & selected) - taken_frames
+        if not numbers or (part.summary.combined and len(numbers) < len(covered)):
             continue
-        chosen.setdefault(part.rank, {})[part.name] = None if len(numbers) == len(part.covered) else numbers
+        chosen.setdefault(part.rank, {})[part.name] = None if len(numbers) == len(covered) else numbers
         taken_frames |= numbers
     return chosen, taken_frames
 
 
 def _steps(numbers: BitMap64, frames: Selected) -> Numbers:
     return find_steps(frames, np.asarray(numbers.to_array()).astype(np.int64))
-
-
-def _size(path: Path) -> int:
-    """Return the size of a file in bytes; 0 if it is missing, which opening it will report."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 _WHOLE = "pairs of {:,} frames were combined with those of frames that are not selected"
@@ -181,7 +162,7 @@ class CheckpointRun:
 
     request: PairsRequest
     directory: PairsDirectory  # locked by the first rank until `release`
-    places: list[Place]  # per analysis: destination of its pairs
+    generations: Sequence[FingerprintVersion]  # per analysis: of its pairs; created at the first commit
     plan: ReusePlan
     reason: str  # why existing pairs are not used, or are used in spite of a difference; for messages
     unstable: list[dict[str, str]]
@@ -199,9 +180,9 @@ def open_pairs(
     """Find kept pairs and prepare to store new ones (collective)."""
     directory, labels = PairsDirectory(request.path), request.labels
 
-    def begin() -> tuple[list[FingerprintVersion], list[tuple[str, str]], list[bool]]:
+    def begin() -> tuple[list[FingerprintVersion], list[tuple[str, str]]]:
         if request.lasting or request.path.exists():
-            directory.claim()
+            directory.claim(private=request.lasting)
         try:
             named = zip(labels, fingerprints(), strict=True)
             chosen = [_generation(directory, label, now, request) for label, now in named]
@@ -209,20 +190,18 @@ def open_pairs(
             directory.release()
             raise
         reasons = [(label, reason) for label, (_, reason) in zip(labels, chosen, strict=True) if reason]
-        generations = [generation for generation, _ in chosen]
-        return generations, reasons, [generation.private for generation in generations]
+        return [generation for generation, _ in chosen], reasons
 
     try:
-        generations, reasons, private = on_first_rank(comm, begin, share=True)
-        plan = find_parts(comm, generations, private, request.homes, request.frames)
+        generations, reasons = on_first_rank(comm, begin, share=True)
+        plan = find_parts(comm, generations, request.homes, request.frames)
     except BaseException:
         directory.release()
         raise
-    places = [Place(*item) for item in zip(generations, request.combined, private, request.homes, strict=True)]
     reasons += [(label, _WHOLE.format(lost)) for label, lost in zip(labels, plan.lost, strict=True) if lost]
     reason = "; ".join(text if len(labels) == 1 else f"for {label}, {text}" for label, text in reasons)
     unstable = [{} if item.fingerprint is None else item.fingerprint.unstable for item in generations]
-    return CheckpointRun(request, directory, places, plan, reason, unstable)
+    return CheckpointRun(request, directory, generations, plan, reason, unstable)
 
 
 def _generation(

@@ -124,7 +124,7 @@ def list_(cache: str | None) -> None:
         return
     rows: list[tuple[str, ...]] = [("dataset", "native", "alien", "size", "last used", "generation")]
     for item in listing:
-        rows += map(_row, (item, *(subset for subset in item.subsets if subset.alien)))
+        rows += map(_row, (item, *(subset for subset in item.subsets if subset.n_alien)))
     echo(columns(rows, left=frozenset([0, 4, 5])))
     for item in listing:
         if item.note:
@@ -134,7 +134,7 @@ def list_(cache: str | None) -> None:
 def _row(item: DatasetEntry) -> tuple[str, ...]:
     size, used = show_size(item.nbytes), format_minute(item.last_used)
     name = f"copy of {item.name}" if item.is_copy else f"  {item.atoms:,} of its atoms" if item.atoms else item.name
-    return name, f"{item.native:,}", f"{item.alien:,}", size, used, item.generation[:8]
+    return name, f"{item.n_native:,}", f"{item.n_alien:,}", size, used, item.generation.hex()[:8]
 
 
 @cache.command()

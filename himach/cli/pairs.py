@@ -45,7 +45,7 @@ def list_(directory: Path, verify: bool, as_json: bool) -> None:
     elif place is None:
         echo(f"no pairs are kept in {directory}")
     else:
-        echo(_table(items, bool(place.members)))
+        echo(_table(items))
         for item in items:
             for reason in item.bad:
                 prefix = f"member {item.member}: " if item.member else ""
@@ -92,32 +92,21 @@ def describe_pairs(place: KeptFrames) -> str:
         lines += [("in use", f"a run is under way: {place.holder}")]
     elif place.out is not None:
         lines += [("unfinished", "a run did not end; the same command goes on from what is here")]
-    items, ensemble = entries(place.path), bool(place.members)
-    groups = [[item] for item in items]
-    if ensemble:  # of each member the generation that was used last
-        used = [item for item in items if item.last]
-        groups = [[item for item in used if item.analysis == name] for name in sorted({item.analysis for item in used})]
-    for group in groups:
-        first, *rest = group
-        covered = sum(len(item.covered) for item in group)
-        total = sum(len(item.covered) if item.n_frames is None else item.n_frames for item in group)
-        shared = {name: text for name, text in first.parameters.items()
-                  if all(item.parameters.get(name) == text for item in rest)}  # fmt: skip
-        bad = [f"parts of {item.member}" for item in group if item.bad] if ensemble else first.bad
+    for item in entries(place.path):
         lines += [
             ("", ""),
-            ("analysis", first.analysis if ensemble else f"{first.analysis}, generation {first.generation}"),
-            *([("members", f"{len(group):,}")] if ensemble else []),
-            ("frames", f"{covered:,} of {total:,}" if ensemble else format_frames(first)),
-            ("pairs", f"{sum(item.pairs for item in group):,}"),
-            ("size", f"{show_size(sum(item.nbytes for item in group))}, in parts: {sum(i.parts for i in group):,}"),
-            ("last used", format_minute(max(item.used for item in group))),
-            *(("trajectory", path) for path in ([] if ensemble else first.trajectory)),
-            *(("parameter", f"{name} = {text}") for name, text in shared.items()),
-            *(("since then", text) for text in first.differs),
-            *(("bad", text) for text in bad),
+            *([("member", item.member)] if item.member else []),
+            ("analysis", f"{item.analysis}, generation {item.generation}"),
+            ("frames", format_frames(item)),
+            ("pairs", f"{item.pairs:,}"),
+            ("size", f"{show_size(item.nbytes)}, in parts: {item.parts:,}"),
+            ("last used", format_minute(item.used)),
+            *(("trajectory", path) for path in item.trajectory),
+            *(("parameter", f"{name} = {text}") for name, text in item.parameters.items()),
+            *(("since then", text) for text in item.differs),
+            *(("bad", text) for text in item.bad),
         ]
-    return f"{named_lines(lines)}\n\n{_table(items, True)}" if ensemble else named_lines(lines)
+    return named_lines(lines)
 
 
 def _open_existing(directory: Path) -> KeptFrames | None:
@@ -131,19 +120,17 @@ def _open_existing(directory: Path) -> KeptFrames | None:
     return find_kept_frames(directory)
 
 
-def _table(entries: Sequence[Entry], members: bool) -> str:
+def _table(entries: Sequence[Entry]) -> str:
     """Return a line for each entry below the names of its columns."""
     from himach.checkpoint.listing import format_frames
 
-    names = ("analysis", "generation", "frames", "pairs", "size", "last used")
-    rows = []
+    rows = [("member", "analysis", "generation", "frames", "pairs", "size", "last used")]
     for entry in entries:
         amounts = f"{entry.pairs:,}", show_size(entry.nbytes), format_minute(entry.used)
-        rows.append((entry.analysis, f"{entry.generation}", format_frames(entry), *amounts))
-    if not members:
-        return columns([names, *rows], left=frozenset([0, 2, 5]))
-    with_members = [(entry.member, *row) for entry, row in zip(entries, rows, strict=True)]
-    return columns([("member", *names), *with_members], left=frozenset([0, 1, 3, 6]))
+        rows.append((entry.member, entry.analysis, f"{entry.generation}", format_frames(entry), *amounts))
+    if any(entry.member for entry in entries):
+        return columns(rows, left=frozenset([0, 1, 3, 6]))
+    return columns([row[1:] for row in rows], left=frozenset([0, 2, 5]))
 
 
 def _to_json(entry: Entry) -> dict[str, Any]:

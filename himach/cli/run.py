@@ -6,12 +6,13 @@ Words of their command lines: several files after one -t, and completions, which
 from __future__ import annotations
 
 import ast
+import glob
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path, PurePath
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,63 +34,24 @@ if TYPE_CHECKING:
     from himach.runner.commands import RunCommand
 
 
-TRAJECTORY = ("-t", "--trajectory")
+class FilesOption(click.Option):
+    """An option that also takes the files behind its value that have the same suffix, as from a shell's ``*.xtc``."""
 
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Let the parser take such files."""
+        super().add_to_parser(parser, ctx)
+        option = parser._long_opt[self.opts[0]]
+        take_value = option.process
 
-class RunWords(Command):
-    """A command in which several files of one kind may follow one -t, as from a shell's ``*.xtc``.
+        def take_files(value: str, state: Any) -> None:
+            take_value(value, state)
+            suffix = PurePath(value).suffix.lower()
+            while state.rargs and suffix not in ("", ".py") and PurePath(state.rargs[0]).suffix.lower() == suffix:
+                if state.rargs[0].startswith("-"):
+                    break
+                take_value(state.rargs.pop(0), state)
 
-    `elsewhere` maps options that the command lacks to texts on what replaces them.
-    """
-
-    def __init__(self, *args: Any, elsewhere: Mapping[str, str] = MappingProxyType({}), **attributes: Any) -> None:
-        super().__init__(*args, **attributes)
-        self._elsewhere = elsewhere
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Turn the words of a command line into parameters."""
-        try:
-            return super().parse_args(ctx, repeat_option(args))
-        except click.NoSuchOption as error:
-            if error.option_name not in self._elsewhere:
-                raise
-            raise click.UsageError(
-                f"There is no option {error.option_name}: {self._elsewhere[error.option_name]}", ctx
-            ) from None
-
-
-def repeat_option(words: Sequence[str]) -> list[str]:
-    """Return the words with a -t before each file that follows a -t's and has the same suffix.
-
-    Examples
-    --------
-    >>> repeat_option(["rmsd", "-t", "a.xtc", "b.xtc", "-s", "c.gro"])
-    ['rmsd', '-t', 'a.xtc', '-t', 'b.xtc', '-s', 'c.gro']
-    """
-    spread: list[str] = []
-    suffix = ""  # of the last trajectory
-    behind = False  # whether the last word takes this one as its value
-    for word in words:
-        option, equals, value = word.partition("=")
-        if behind:
-            suffix, behind = _suffix(word), False
-        elif word in TRAJECTORY:
-            suffix, behind = "", True
-        elif equals and option in TRAJECTORY:
-            suffix = _suffix(value)
-        elif word.startswith("-t") and not equals:
-            suffix = _suffix(word[2:])
-        elif suffix and not word.startswith("-") and _suffix(word) == suffix:
-            spread.append(TRAJECTORY[0])
-        else:
-            suffix = ""
-        spread.append(word)
-    return spread
-
-
-def _suffix(word: str) -> str:
-    suffix = PurePath(word).suffix.lower()
-    return "" if suffix == ".py" else suffix
+        option.process = take_files
 
 
 def complete_analyses(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -99,11 +61,8 @@ def complete_analyses(ctx: click.Context, param: click.Parameter, incomplete: st
         classes = _classes(Path(f"{script}.py"))
         return [CompletionItem(f"{script}.py:{name}") for name in classes if name.startswith(prefix)]
     completions = [CompletionItem(name) for name in BUILTINS if name.startswith(incomplete)]
-    for path in sorted(Path(incomplete).parent.glob("*") if "/" in incomplete else Path().glob("*")):
-        text = f"{incomplete[: incomplete.rfind('/') + 1]}{path.name}"
-        if text.startswith(incomplete) and (path.suffix == ".py" or path.is_dir()):
-            completions.append(CompletionItem(f"{text}/" if path.is_dir() else text))
-    return completions
+    paths = [f"{path}/" if os.path.isdir(path) else path for path in glob.glob(f"{glob.escape(incomplete)}*")]
+    return completions + [CompletionItem(path) for path in sorted(paths) if path.endswith((".py", "/"))]
 
 
 def complete_parameters(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -160,14 +119,6 @@ SECTIONS = {
     "Output": ("out", "force", "table", "units", "figure", "features", "quiet", "verbose", "log", "dry_run"),
     "Statistics": ("confidence", "equilibration"),
 }
-#: Options of 'himach follow' and older names, with texts on what replaces them.
-ELSEWHERE = {
-    "--again": "it is called --rerun",
-    **dict.fromkeys(
-        ("--follow", *(f"--{name.replace('_', '-')}" for name in LIVE)),
-        "'himach follow ANALYSIS... -t SOURCE' analyses frames that still come",
-    ),
-}
 
 
 def analysis_options(trajectory: str, without: tuple[str, ...] = ()) -> Callable[[Any], Any]:
@@ -175,14 +126,15 @@ def analysis_options(trajectory: str, without: tuple[str, ...] = ()) -> Callable
     options = (
         click.argument("analyses", nargs=-1, metavar="ANALYSIS...", shell_complete=complete_analyses),
         click.option(
-            "--trajectory", "-t", "trajectories", multiple=True, type=shared.SOURCE, metavar="PATH", help=trajectory
+            "--trajectory", "-t", "trajectories", cls=FilesOption, multiple=True, type=shared.SOURCE, metavar="PATH",
+            help=trajectory,
         ),
         shared.topology_option,
         shared.ensemble_option,
         shared.keywords_option,
         click.option(
             "-p", "parameters", multiple=True, metavar="NAME=VALUE|@FILE", shell_complete=complete_parameters,
-            help="Set a parameter; of several analyses ANALYSIS.NAME=VALUE. A TOML file sets several.",
+            help="Set a parameter; with several analyses ANALYSIS.NAME=VALUE. A TOML file sets several.",
         ),
         shared.ranks_option,
         click.option(
@@ -205,15 +157,15 @@ def analysis_options(trajectory: str, without: tuple[str, ...] = ()) -> Callable
     return add
 
 
-@click.command(cls=RunWords, sections=SECTIONS, elsewhere=ELSEWHERE)
+@click.command(cls=Command, sections=SECTIONS)
 @analysis_options("Trajectory file, frame directory or dataset; several files follow one another.")
 @shared.server_option
 @shared.key_option
 @click.option(
     "--rerun", type=shared.PATH, metavar="RUN.JSON",
-    help="Repeat the run of this record, in place of ANALYSIS and --trajectory; other options change what they say.",
+    help="Repeat the run that this record describes; other options override it.",
 )  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Tell what this run would read and take, and do nothing of it.")
+@click.option("--dry-run", is_flag=True, help="Show what this run would read and need; run nothing.")
 @click.pass_context
 def run(
     ctx: click.Context,
@@ -239,13 +191,13 @@ def run(
     ranks = ranks if rerun else _add_defaults(options, ranks)
     command = _command(ctx, options, rerun=rerun, dry=dry_run)
     if rerun is not None and ranks is None and not under_launcher():
-        from himach.runner.rerun import read_record, recorded_ranks
+        from himach.runner.rerun import recorded_ranks, repeatable_record
 
-        ranks = recorded_ranks(read_record(rerun))
+        ranks = recorded_ranks(repeatable_record(rerun))
     _show(on_ranks(command, shared.started_ranks(ranks, oversubscribe), keeps=command.keeps)[0])
 
 
-@click.command(cls=RunWords, sections=SECTIONS)
+@click.command(cls=Command, sections=SECTIONS)
 @analysis_options(
     "Running engine, imd://HOST:PORT; dataset that is being pushed or staged; or file that grows.",
     without=("frames", "max_time"),

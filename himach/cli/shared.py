@@ -14,8 +14,8 @@ import click
 from himach.errors import printable_lines
 from himach.io.datasets.request import TransformOptions
 from himach.io.store.sizes import show_size
-from himach.io.trajectories.urls.names import strip_scheme
-from himach.ranks.process_exit import promised_ranks, under_launcher
+from himach.io.trajectories.urls.url_names import strip_scheme
+from himach.ranks.process_exit import under_launcher
 
 PATH = click.Path(path_type=Path)
 
@@ -79,7 +79,7 @@ def check_required(ctx: click.Context, **values: object) -> None:
 def ranks_option(command: Command) -> Command:
     """Add the options for ranks that the command starts."""
     command = click.option(
-        "--oversubscribe", is_flag=True, help="Allow -n more than four ranks a processor, or than memory holds."
+        "--oversubscribe", is_flag=True, help="Allow more than four ranks a processor, or more than fit in memory."
     )(command)
     return click.option(
         "-n", "ranks", type=click.IntRange(min=1), metavar="RANKS", help="Start this many ranks on this machine."
@@ -88,15 +88,11 @@ def ranks_option(command: Command) -> Command:
 
 def started_ranks(ranks: int | None, oversubscribe: bool) -> int:
     """Return the number of ranks to start for -n; 0 if this process works alone or is one of several."""
-    if ranks is not None and under_launcher() and ranks != promised_ranks():
-        raise click.UsageError(f"-n {ranks}, but the launcher started {promised_ranks()} ranks; leave -n out")
-    if ranks is None or ranks == 1 or under_launcher():
-        return 0
-    if not oversubscribe:
-        from himach.ranks.ranks import check_machine
+    from himach.runner.commands import check_ranks
 
-        check_machine(ranks)
-    return ranks
+    if under_launcher() or not oversubscribe:
+        check_ranks(ranks)
+    return 0 if ranks is None or ranks == 1 or under_launcher() else ranks
 
 
 cache_option = click.option(
@@ -124,7 +120,7 @@ def chosen_cache(cache: str | None, server: str | None, key: Path | None) -> str
 
 
 quota_option = click.option(
-    "--quota", metavar="SIZE", help="What a store may hold; default: $HIMACH_QUOTA or half of what is free."
+    "--quota", metavar="SIZE", help="Most bytes of a store; default: $HIMACH_QUOTA or half of the free space."
 )
 
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Show no progress and no summary line.")
@@ -142,7 +138,7 @@ def _set_environ(ctx: click.Context, param: click.Parameter, value: bool | Path 
 
 
 verbose_option = click.option(
-    "--verbose", "-v", is_flag=True, callback=_set_environ, expose_value=False, help="Say what is done, and when."
+    "--verbose", "-v", is_flag=True, callback=_set_environ, expose_value=False, help="Report each step with its time."
 )
 
 log_option = click.option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from himach.cli.defaults import describe_defaults
 from himach.cli.pairs import describe_pairs
 from himach.cli.shared import columns, echo
 from himach.conversion.options import ConvertOptions
-from himach.conversion.target import removing_leftovers
+from himach.conversion.target_files import removing_leftovers
 from himach.errors import HimachError
 from himach.io.datasets.request import TransformOptions
 from himach.ranks.quiet import quiet_ranks
@@ -174,11 +175,12 @@ def stage(
 
     With --assemble, the trajectory is the name under which the ranks of a simulation have pushed slices.
     """
-    from himach.runner.commands import StageCommand, on_ranks
+    from himach.runner.commands import on_ranks, stage_command
 
-    values = {"server": shared.chosen_cache(None, server, key), **options}
-    values = {name: value for name, value in values.items() if value is not None}
-    command = StageCommand(keywords, values, assemble)
-    staged = on_ranks(command, shared.started_ranks(ranks, oversubscribe))
+    values = {name: value for name, value in options.items() if value is not None}
+    request = StageOptions(
+        **values, keywords=parse_keywords(keywords), server=shared.chosen_cache(None, server, key) or ""
+    )
+    staged = on_ranks(partial(stage_command, request, assemble), shared.started_ranks(ranks, oversubscribe))
     if staged is not None:
         echo(staged)

@@ -20,11 +20,11 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from himach.conversion.formats import Format, choose_format, serial_writer
+from himach.conversion.frame_formats import Format, choose_format, serial_writer
 from himach.conversion.frames import Reader, Steps
 from himach.conversion.options import ConvertOptions
 from himach.conversion.state import Unfinished, conversion_identity, take_unfinished, write_record
-from himach.conversion.target import (
+from himach.conversion.target_files import (
     ConversionTarget,
     Converted,
     cannot_write,
@@ -44,7 +44,7 @@ from himach.io.datasets.member import Member
 from himach.io.datasets.opening import OpenFrames, open_frames
 from himach.io.datasets.request import TransformOptions
 from himach.io.trajectories.layouts import Content
-from himach.io.trajectories.urls.names import strip_scheme
+from himach.io.trajectories.urls.url_names import strip_scheme
 from himach.ranks.collective import on_first_rank, run_collectively, warn_once
 from himach.ranks.communicator import Communicator, World
 from himach.ranks.launch.preload import interrupts_wait
@@ -376,7 +376,7 @@ def _finish_frames(
 
 def _dataset_writer(options: ConvertOptions, dataset: str, n_atoms: int, identity: Callable[[], str]) -> Any:
     """Return an MDAnalysis writer that resumes an equal conversion that was killed."""
-    from himach.mdanalysis.writer import HimachWriter
+    from himach.mdanalysis.dataset_writer import HimachWriter
 
     label = f"himach convert, {identity()[:16]}"
     return HimachWriter(f"himach://{dataset}", n_atoms, cache=options.cache, identity=label)

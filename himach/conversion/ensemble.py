@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from himach.conversion.options import ConvertOptions
-from himach.conversion.target import Converted
+from himach.conversion.target_files import Converted
 from himach.errors import HimachError, UsageError
 from himach.io.datasets.member import Member, truncate
 from himach.ranks.collective import on_first_rank

@@ -179,21 +179,19 @@ class Reader:
         if not self._apart:
             return
         comm, node_ranks = self._world.comm, self._world.node_ranks
-        numbers = {rank: [self.frames[step] for step in self._steps_for(part)] for rank, part in enumerate(parts)}
-        needed = np.unique(np.concatenate([np.array(group, np.int64) for group in numbers.values()]))
+        numbers = [np.array([self.frames[step] for step in self._steps_for(part)], np.int64) for part in parts]
+        needed = np.unique(np.concatenate(numbers))
         cached = None if self._world.leaders is None else self._cached
         holds = run_collectively(comm, lambda: np.zeros(len(needed), bool) if cached is None else cached.holds(needed))
         by_rank = comm.allgather(holds)
-        stored = {ranks[0]: set(needed[by_rank[ranks[0]]].tolist()) for ranks in node_ranks}
-        moves: dict[tuple[int, int], list[int]] = {}
+        moves: dict[tuple[int, int], npt.NDArray[np.int64]] = {}
         for own, rank in ((ranks[0], rank) for ranks in node_ranks for rank in ranks):
-            for number in numbers[rank]:
-                holders = (first for first, group in stored.items() if number in group)
-                source = own if number in stored[own] else next(holders, own)
-                if source != own:
-                    moves.setdefault((source, rank), []).append(number)
-        arrays = {route: np.array(group, np.int64) for route, group in moves.items()}
-        self._received = {frame.number: frame for frame in exchange(comm, arrays, self._source.read)}
+            missing = np.isin(needed, numbers[rank]) & ~by_rank[own]
+            for leader in (ranks[0] for ranks in node_ranks):
+                if (missing & by_rank[leader]).any():
+                    moves[leader, rank] = needed[missing & by_rank[leader]]
+                missing &= ~by_rank[leader]
+        self._received = {frame.number: frame for frame in exchange(comm, moves, self._source.read)}
 
     def _read(self, steps: range, copy: bool) -> Iterator[PartialFrame]:
         numbers = np.array([self.frames[step] for step in steps], np.int64)

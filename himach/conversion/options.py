@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from himach.conversion.target import check_target, parse_dataset_name
+from himach.conversion.target_files import check_target, parse_dataset_name
 from himach.errors import UsageError
 from himach.io.datasets.member import Member
 from himach.io.datasets.request import FramesRequest, option
-from himach.io.trajectories.urls.names import refuse_urls
-from himach.output.names import lasting_name
+from himach.io.trajectories.urls.url_names import refuse_urls
+from himach.output.file_names import lasting_name
 from himach.ranks.duration import parse_seconds
 
 MEMBER = "{member}"  # placeholder for a member's name in file names

@@ -8,17 +8,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from himach.errors import TrajectoryError, UsageError
+from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.io.datasets.attachment import format_suffix
-from himach.io.trajectories.frame_directory import MANIFEST, PARTIAL, TIMES, Manifest
+from himach.io.trajectories.frame_directory import MANIFEST, TIMES, Manifest
 from himach.io.trajectories.origin import Origin, existing_path, open_origin
-from himach.io.trajectories.urls.names import refuse_urls
+from himach.io.trajectories.urls.url_names import refuse_urls
 from himach.io.trajectories.xdr_file import XdrFile
 from himach.io.universe.topology import load_topology
 
@@ -32,7 +33,6 @@ def split(
     *,
     frames_per_file: int = 100,
     keywords: Mapping[str, Any] | None = None,
-    progress: Callable[[int, int], None] | None = None,
 ) -> int:
     """Split a trajectory into a frame directory."""
     if frames_per_file < 1:
@@ -46,9 +46,26 @@ def split(
         topology = existing_path(topology, "topology")
     manifest = _plan(origin, kind, frames, topology, frames_per_file, {**origin.keywords, **(keywords or {})})
     folder = Path(directory)
-    _prepare(folder, manifest)
-    _write_files(origin, frames, folder, manifest, progress)
-    _finish(folder, origin, frames, topology, manifest)
+    _check(folder)
+    made = not folder.exists()
+    times = origin.times(frames)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            (folder / TIMES).touch(exist_ok=False)  # by one of several splits at once
+        except FileExistsError:
+            raise UsageError(f"another split writes to {folder}; give a new directory") from None
+        try:
+            np.save(folder / TIMES, times)
+            _write_files(origin, frames, folder, manifest)
+            if topology is not None and manifest.topology is not None:
+                shutil.copyfile(topology, folder / manifest.topology)
+            manifest.write(str(folder / MANIFEST))  # last
+        except BaseException:
+            _remove(folder, manifest, made)
+            raise
+    except OSError as error:
+        raise HimachError(f"{folder} cannot be written ({error})") from error
     return manifest.frames
 
 
@@ -85,49 +102,36 @@ def _kind(origin: Origin) -> str:
     return origin.kinds[0]
 
 
-def _prepare(folder: Path, manifest: Manifest) -> None:
-    """Create the directory and write the plan into it, or accept the same plan of an unfinished split."""
+def _check(folder: Path) -> None:
+    """Raise UsageError if there is anything in the directory."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; give a directory")
-    folder.mkdir(parents=True, exist_ok=True)
-    names = os.listdir(folder)
+    names = os.listdir(folder) if folder.exists() else []
     if MANIFEST in names:
         raise UsageError(f"{folder} is a frame directory already: give it as the trajectory, or split into a new one")
-    if PARTIAL in names and Manifest.read(str(folder / PARTIAL)) == manifest:
-        return
     if names:
-        raise UsageError(
-            f"{folder} is not empty, and not left by an unfinished split of the same frames; give a new one"
-        )
-    manifest.write(str(folder / PARTIAL))
+        raise UsageError(f"{folder} is not empty ({names[0]} is in it); give a new one")
 
 
-def _write_files(
-    origin: Origin, frames: range, folder: Path, manifest: Manifest, progress: Callable[[int, int], None] | None
-) -> None:
+def _write_files(origin: Origin, frames: range, folder: Path, manifest: Manifest) -> None:
     for number in range(manifest.n_files):
-        path = folder / manifest.file_name(number)
         start = number * manifest.frames_per_file
-        stop = start + manifest.frames_in(number)
-        if not path.exists():
-            temporary = path.with_name(path.name + ".new")
-            _copy_bytes(origin, frames[start:stop], temporary)
-            os.replace(temporary, path)
-        if progress is not None:
-            progress(stop, len(frames))
+        _copy_bytes(origin, frames[start : start + manifest.frames_in(number)], folder / manifest.file_name(number))
 
 
-def _finish(folder: Path, origin: Origin, frames: range, topology: str | None, manifest: Manifest) -> None:
-    """Write times and topology, then the manifest."""
-    np.save(folder / TIMES, origin.times(frames))
-    if topology is not None and manifest.topology is not None:
-        shutil.copyfile(topology, folder / manifest.topology)
-    manifest.write(str(folder / MANIFEST))
-    (folder / PARTIAL).unlink()
+def _remove(folder: Path, manifest: Manifest, made: bool) -> None:
+    """Remove what a failed split wrote, last the file that keeps others out."""
+    names = [manifest.file_name(number) for number in range(manifest.n_files)]
+    names += [MANIFEST] if manifest.topology is None else [manifest.topology, MANIFEST]
+    for name in (*names, TIMES):
+        (folder / name).unlink(missing_ok=True)
+    if made:
+        with suppress(OSError):  # a file of others is in it
+            folder.rmdir()
 
 
 def _copy_bytes(origin: Origin, numbers: range, path: Path) -> None:
-    files = {file.path: file for file, _ in origin.files()}
+    files = {file.path: file for file in origin.files}
     with open(path, "wb") as out:
         for number in numbers:
             source, local = origin.locate(number)

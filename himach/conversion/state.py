@@ -24,11 +24,11 @@ import numpy.typing as npt
 
 from himach.checkpoint.sources import versions
 from himach.conversion.options import ConvertOptions
-from himach.conversion.target import NAME_LENGTH, ConversionTarget, Converted, parse_dataset_name, writing
+from himach.conversion.target_files import NAME_LENGTH, ConversionTarget, Converted, parse_dataset_name, writing
 from himach.files import content_digest, whole_file
 from himach.io.datasets.opening import OpenFrames
 from himach.io.trajectories.urls.byte_file import local_path
-from himach.io.trajectories.urls.names import absolute, public_name
+from himach.io.trajectories.urls.url_names import absolute, public_name
 from himach.runner.run_record import dataset_record
 from himach.selection import frames_text
 

@@ -6,6 +6,7 @@ import dis
 import inspect
 import sys
 from collections.abc import Iterator
+from types import CodeType
 from typing import Any
 
 from himach.analysis import Analysis
@@ -31,7 +32,6 @@ def failure(
     location: str = "",
     items: Any = None,
     part: str = "",
-    place: Place | None = None,
 ) -> AnalysisError:
     """Return the error that reports an exception in a method of an analysis; raise it ``from error``.
 
@@ -41,7 +41,7 @@ def failure(
         raise error
     what = str(error) if isinstance(error, HimachError) else f"{type(error).__name__}: {error_text(error)}".rstrip(": ")
     message = f"{analysis.label()}.{method}(){part} failed{location} on rank {rank}: {what}"
-    if (place := place or find_place(analysis, method, error, items)) is not None:
+    if (place := find_place(analysis, method, error, items)) is not None:
         message += f"\n  {format_place(*place)}"
     return StateError(message) if isinstance(error, StateError) else AnalysisError(message)
 
@@ -59,7 +59,7 @@ def for_key(key: Any) -> str:
 
 
 def find_place(analysis: Analysis, method: str, error: BaseException, items: Any = None) -> Place | None:
-    """Return the innermost place in the analysis's own file, else the innermost outside himach."""
+    """Return the innermost place in the analysis's own file, else outside himach; for a change, where `method` is."""
     places = [*_return_places(analysis, method, items), *_suspended_places(items), *_traceback_places(error)]
     own = _source_file(analysis, method)
     for candidates in (
@@ -68,7 +68,8 @@ def find_place(analysis: Analysis, method: str, error: BaseException, items: Any
     ):
         if candidates:
             return candidates[-1]
-    return None
+    code = _code(analysis, method) if isinstance(error, StateError) else None
+    return None if code is None else (code.co_filename, code.co_firstlineno, method)
 
 
 def _traceback_places(error: BaseException) -> Iterator[Place]:
@@ -88,7 +89,7 @@ def _suspended_places(items: Any) -> Iterator[Place]:
 
 def _return_places(analysis: Analysis, method: str, items: Any) -> Iterator[Place]:
     """Yield the line of a method's only return, or its first line if there are several; none for a generator."""
-    code = getattr(inspect.unwrap(getattr(type(analysis), method)), "__code__", None)
+    code = _code(analysis, method)
     if not (items is None or code is None or inspect.isgenerator(items)):
         positions = [op.positions for op in dis.get_instructions(code) if op.opname == "RETURN_VALUE"]
         lines = {position.lineno for position in positions if position is not None}
@@ -101,6 +102,9 @@ def _source_file(analysis: Analysis, method: str) -> str | None:
     foreign = getattr(type(analysis), "foreign", None)
     if foreign is not None:
         return getattr(sys.modules.get(foreign.__module__), "__file__", None)
-    function = inspect.unwrap(getattr(type(analysis), method))
-    code = getattr(function, "__code__", None)
+    code = _code(analysis, method)
     return None if code is None else code.co_filename
+
+
+def _code(analysis: Analysis, method: str) -> CodeType | None:
+    return getattr(inspect.unwrap(getattr(type(analysis), method)), "__code__", None)

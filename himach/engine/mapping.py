@@ -12,11 +12,10 @@ import numpy.typing as npt
 
 from himach.analysis import MAPPING, Analysis
 from himach.engine.clock import FrameCosts
-from himach.engine.failures import RAISED, at_frame, failure, find_place, for_key
+from himach.engine.failures import RAISED, at_frame, failure, for_key
 from himach.engine.merging.merge import Merge
 from himach.engine.pairs.block import Block
 from himach.engine.pairs.emission import Emission, RowEmission, TableEmission
-from himach.engine.shuffle.block_file import FileBlock
 from himach.engine.shuffle.runs import Runs
 from himach.engine.stamps import Frames, FrameTable, Stamps
 from himach.engine.state_guard import Snapshot
@@ -80,9 +79,6 @@ class Keeper(Protocol):
     def keep(self, mapped: Sequence[Mapped]) -> None:
         """Store the output of all mappers for some frames; called when due, and after the last frame."""
 
-    def relieve(self) -> None:
-        """Make mappers refer to their pairs on disk instead of holding them in memory."""
-
     def end(self) -> None:
         """End the map phase (collective); raise an error if frames remain."""
 
@@ -145,7 +141,7 @@ def _map_tasks(mappers: Sequence[Mapper], work: RankFrames, keeper: Keeper | Non
             if done == due:
                 due *= 2
                 for mapper in mappers:
-                    mapper.check(now=done == 1, last=False)
+                    mapper.check(now=done == 1)
                     mapper.foresee(done)
             work.progress(done)
             if keeper is not None and keeper.due(sum(mapper.fresh_bytes for mapper in mappers)):
@@ -153,7 +149,7 @@ def _map_tasks(mappers: Sequence[Mapper], work: RankFrames, keeper: Keeper | Non
                 if not keeper.going_on:
                     return
         for mapper in mappers:
-            mapper.check(last=False)
+            mapper.check()
 
 
 def keep_now(mappers: Sequence[Mapper], keeper: Keeper) -> None:
@@ -187,7 +183,6 @@ class Mapper:
         self._bind = bind
         self._combines = analysis.defines("combine")
         self._guard: Snapshot | None = None
-        self._change: tuple[AnalysisError, Frame] | None = None  # a change by map(), and the frame of its detection
         self._frame: Frame | None = None  # the last frame
         self._foreseen = False
         self._unchanged: int | None = None  # number of the last frame whose check found no change
@@ -206,29 +201,15 @@ class Mapper:
         except AnalysisError as error:
             raise failure(self._analysis, "map", error, self._rank) from None
 
-    def check(self, now: bool = False, last: bool = True) -> None:
-        """Raise an error if map() changed the state; without `now`, check only when a check is due.
-
-        Unless it is the `last` check, allow one more write to a changed array: numpy then reports the line.
-        """
+    def check(self, now: bool = False) -> None:
+        """Raise an error if map() changed the state; without `now`, check only when a check is due."""
         guard, frame = self._guard, self._frame
         if guard is None or frame is None or not (now or guard.due):
             return
         change = guard.change()
-        if change is None:
-            self._unchanged = frame.number
-            return
-        self._change = change, frame
-        if last or not guard.frozen:
-            self._refuse()
-
-    def _refuse(self, error: BaseException | None = None) -> None:
-        """Raise the error for a change by map(), with the line of `error`."""
-        assert self._change is not None and self._guard is not None
-        self._guard.release()
-        change, last = self._change
-        place = None if error is None else find_place(self._analysis, "map", error)
-        raise failure(self._analysis, "map", change, self._rank, at_frame(last, self._unchanged), place=place) from None
+        if change is not None:
+            raise failure(self._analysis, "map", change, self._rank, at_frame(frame, self._unchanged)) from None
+        self._unchanged = frame.number
 
     def foresee(self, done: int) -> None:
         """Warn once if, by the size after `done` frames, a table of rows or the series of a key will not fit."""
@@ -236,9 +217,8 @@ class Mapper:
         if self._foreseen or self._rank:
             return
         ratio, limit = len(self._frames) / mapped, memory.table if self._emission.tabled else memory.limit
-        largest = int(self.runs.sizes().sum())
-        if largest * ratio > limit and not self._emission.tabled:
-            largest = self.runs.largest()
+        sizes = self.runs.sizes()
+        largest = int(sizes.sum() if self._emission.tabled else sizes.max())
         if largest * ratio <= limit:
             return
         self._foreseen = True
@@ -250,11 +230,9 @@ class Mapper:
             )
         else:
             text = (
-                "map() yields some {} for one key, {} in all frames, for one rank to hold at reduce(), where pairs may "
-            )
-            text += (
-                "take {}: yield a himach.Row a frame, fold values in combine(), divide the key into finer ones, let "
-                "pairs take more memory"
+                "map() yields some {} for one key, or a few, {} in all frames, for one rank to hold at reduce(), where "
+                "pairs may take {}: yield a himach.Row a frame, fold values in combine(), divide the key into finer "
+                "ones, let pairs take more memory"
             )
         memory.warn(f"{self._analysis.label()}: {text.format(*figures)}, or select fewer frames")
 
@@ -283,13 +261,9 @@ class Mapper:
             items = analysis.map(frame)
             emission.extend(items)
         except RAISED as error:
-            if self._change is not None and isinstance(error, ValueError):  # of numpy: the array is read-only
-                self._refuse(error)
             raise failure(analysis, "map", error, self._rank, at_frame(frame), items=items) from error
         finally:
             state[MAPPING] = False
-        if self._change is not None:
-            self._refuse()
         if self._keeps:
             self._steps.append(frame.step)
             self.fresh_bytes += FRAME_BYTES
@@ -305,11 +279,10 @@ class Mapper:
             self._fresh += stored
             self.fresh_bytes += sum(block.nbytes for block in stored)
 
-    def adopt(self, table: FrameTable, pairs: int, blocks: Sequence[Block], on_disk: Sequence[FileBlock] = ()) -> None:
+    def adopt(self, table: FrameTable, pairs: int, blocks: Sequence[Block]) -> None:
         """Add `pairs` pairs of an earlier run; the rows of their frames, `table`, start at `len(self.stamps)`."""
         self.stamps.append(table)
         self.runs.put(blocks)
-        self.runs.refer(on_disk)
         self.pairs += pairs
         self._first, self._pairs_before = len(self.stamps), self.pairs
 

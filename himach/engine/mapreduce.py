@@ -60,7 +60,6 @@ def run_pass(
 
     def map_all() -> None:
         if keeper is not None:
-            memory.relieve = keeper.relieve
             for i, mapper in enumerate(mappers):
                 mapper.restored_steps = keeper.restore(i, mapper)
         map_tasks(mappers, work, keeper, costs)

@@ -75,7 +75,7 @@ class Reducer:
     def _reduce(self, stage: Stage, runs: Runs, stamps: Stamps) -> None:
         """Reduce every key of this rank's shards, wave by wave (collective)."""
         with self._clock("shuffle"):
-            shuffle = Shuffle(self._exchange, runs, stamps, self._frames, self._memory.limit, self._together)
+            shuffle = Shuffle(self._exchange, runs, stamps, self._frames, self._memory.limit)
             self.parts += shuffle.sizes.reshape(SHARD_GROUPS, -1).sum(axis=1)
             self._together(partial(shuffle.prepare, 0))
         for wave in range(shuffle.waves):

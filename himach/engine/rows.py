@@ -89,7 +89,7 @@ class RowStore:
         self.nbytes = 0
         self.names: dict[tuple[str, ...], int] = {}
         self.kinds: dict[str, tuple[set[Any], int]] = {}
-        self._memory = memory
+        self.memory = memory
         self._in_memory: dict[int, RowChunk] = {}
         self._most = min(HELD_BYTES, memory.limit // HELD_PART)
         self._scratch: Scratch | None = None
@@ -106,10 +106,10 @@ class RowStore:
             self._in_memory[key] = chunk
             return
         if self._scratch is None:
-            self._scratch = Scratch(self._memory.directory)
+            self._scratch = Scratch(self.memory.directory)
         data = pickle.dumps((chunk.frames, chunk.times, chunk.cells), protocol=5)
         self._places[key] = self._scratch.append(data), len(data)
-        self._memory.spilled += len(data)
+        self.memory.spilled += len(data)
 
     def chunk(self, key: int) -> RowChunk:
         """Return a chunk."""

@@ -1,19 +1,17 @@
 """`Snapshot`: checks that map() leaves the state of setup() unchanged, because each rank maps only some frames.
 
 It compares digests of all that map() can reach (see `himach.map_state`), rarely enough to cost little time, and after
-the last frame. It makes changed arrays read-only: numpy then reports the line of the next write.
+the last frame.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
 from time import perf_counter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from himach.analysis import Analysis
 from himach.errors import StateError
@@ -38,14 +36,11 @@ class Snapshot:
     def __init__(self, analysis: Analysis, universe: Universe | None) -> None:
         self._analysis = analysis
         self._universe = universe
-        self._frozen: list[npt.NDArray[Any]] = []
         self._digests: dict[str, str | None] = {}
-        self._arrays: dict[str, list[npt.NDArray[Any]]] = {}
         self._computed: set[str] = set()
         start, hasher = perf_counter(), self._hasher()
         for item in reachable_values(analysis, universe, hasher):
             self._digests[item.label] = self._digest(hasher, item)
-            self._arrays[item.label] = hasher.arrays
             if item.kind == "computed":
                 self._computed.add(item.label)
             if self._digests[item.label] is None:
@@ -58,17 +53,16 @@ class Snapshot:
         return perf_counter() >= self._next
 
     def change(self) -> StateError | None:
-        """Return an error that names the change and its remedy, or None; make the changed arrays read-only."""
+        """Return an error that names the change and its remedy, or None."""
         start, hasher, labels = perf_counter(), self._hasher(), set()
         for item in reachable_values(self._analysis, self._universe, hasher):
             labels.add(item.label)
             digest = self._digest(hasher, item)
             if item.label in self._digests:
                 if digest != self._digests[item.label]:
-                    self._freeze(self._arrays[item.label])
                     return self._error(item) if self._digest(hasher, item) == digest else _incomparable(item)
             elif item.kind in ("computed", "process"):  # exists only once it is read
-                self._digests[item.label], self._arrays[item.label] = digest, hasher.arrays
+                self._digests[item.label] = digest
                 if item.kind == "computed":
                     self._computed.add(item.label)
                     if digest is None:
@@ -83,17 +77,6 @@ class Snapshot:
         self._schedule_next(start)
         return None
 
-    @property
-    def frozen(self) -> bool:
-        """Whether changed arrays are read-only, so that numpy reports the next write."""
-        return bool(self._frozen)
-
-    def release(self) -> None:
-        """Make arrays writeable again, bases before their views."""
-        for array in sorted(self._frozen, key=_depth):
-            array.flags.writeable = True
-        self._frozen.clear()
-
     def _hasher(self) -> StateHasher:
         named: list[tuple[str, Any]] = [("self", self._analysis)]
         if self._universe is not None:
@@ -105,20 +88,11 @@ class Snapshot:
     @staticmethod
     def _digest(hasher: StateHasher, item: Reached) -> str | None:
         """Return the digest of a value; None if it has none."""
-        hasher.arrays, hasher.identities = [], 0
+        hasher.identities = 0
         try:
             return hasher.digest(item.value)
         except Exception:  # a user's class may raise anything
             return None
-
-    def _freeze(self, arrays: Iterable[npt.NDArray[Any]]) -> None:
-        for array in arrays:
-            base: Any = array
-            while isinstance(base, np.ndarray):
-                if base.flags.writeable:
-                    base.flags.writeable = False
-                    self._frozen.append(base)
-                base = base.base
 
     def _schedule_next(self, start: float) -> None:
         """Schedule the next check so that checks take at most `PART` of the time; `start` is when this one began."""
@@ -159,8 +133,3 @@ def _label(item: Reached) -> str:
     else:
         name = kind.__name__
     return f"{item.label}, {'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
-
-
-def _depth(array: Any) -> int:
-    """Return the number of arrays below a view."""
-    return 1 + _depth(array.base) if isinstance(array.base, np.ndarray) else 0

@@ -39,7 +39,7 @@ cdef int set_lattice(lattice *cell, const float[::1] box) except -1:
     return 0
 
 
-cdef class Scratch:
+cdef class SearchMemory:
     """Memory that is kept between frames."""
 
     cdef scratch memory
@@ -48,12 +48,12 @@ cdef class Scratch:
         scratch_free(&self.memory)
 
 
-#: Scratches that are free: one for every thread that ever searched while others did.
+#: Memories that are free: one for every thread that ever searched while others did.
 cdef list spare = []
 
 
-cdef Scratch take_scratch():
-    return spare.pop() if spare else Scratch()
+cdef SearchMemory take_scratch():
+    return spare.pop() if spare else SearchMemory()
 
 
 cdef group group_of(const float[:, ::1] positions) noexcept:

@@ -6,9 +6,9 @@ Importing this registers a reader, a topology parser and a writer with MDAnalysi
 from __future__ import annotations
 
 from himach.adapted import adapted
-from himach.mdanalysis.parts import Backend, run
+from himach.mdanalysis.analysis_parts import Backend, run
+from himach.mdanalysis.dataset_writer import HimachWriter, name_writers
 from himach.mdanalysis.reader import HimachParser, HimachReader
-from himach.mdanalysis.writer import HimachWriter, name_writers
 
 __all__ = ["Backend", "HimachParser", "HimachReader", "HimachWriter", "adapted", "run"]
 

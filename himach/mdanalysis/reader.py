@@ -15,8 +15,8 @@ from MDAnalysis.topology.base import TopologyReaderBase
 from himach.frame import RawFrame
 from himach.io.datasets.opening import FramesAhead, OpenDataset
 from himach.io.universe.topology import copy_topology
-from himach.mdanalysis.names import is_url, normalize_url, open_url
-from himach.mdanalysis.writer import HimachWriter
+from himach.mdanalysis.dataset_names import is_url, normalize_url, open_url
+from himach.mdanalysis.dataset_writer import HimachWriter
 
 #: Keywords of MDAnalysis.Universe that affect frames.
 FRAME_KEYWORDS = ("dt", "time_offset")
@@ -125,5 +125,5 @@ class HimachParser(TopologyReaderBase):  # type: ignore[misc]
     def parse(self, cache: str = "auto", **kwargs: Any) -> Topology:
         """Return the topology."""
         dataset = open_url(self.filename, cache)
-        topology = dataset.find_topology({})
+        topology = dataset.find_topology()
         return Topology(dataset.origin.n_atoms, 1, 1) if topology is None else copy_topology(topology)

@@ -24,19 +24,17 @@ import numpy.typing as npt
 from MDAnalysis.analysis.base import AnalysisBase
 from MDAnalysis.analysis.results import Results
 from MDAnalysis.coordinates.base import ReaderBase
-from MDAnalysis.core._get_readers import get_reader_for
 
 from himach.errors import AnalysisError, HimachError
 from himach.io.datasets.opening import OpenDataset
+from himach.io.datasets.universe_input import reader_keywords
 from himach.io.trajectories.formats import FORMATS
-from himach.mdanalysis.names import SCHEME, open_url
+from himach.mdanalysis.dataset_names import SCHEME, open_url
 from himach.mdanalysis.reader import HimachReader
 from himach.ranks.launch.code_pickle import CodePickler
 from himach.runner.run import sent_by_value
 
 WHOLE = frozenset({"HIMACH", *(item.name for item in FORMATS.values() if item.whole_in_store)})
-#: Arguments of readers that do not affect which frames they read.
-ASIDE = frozenset({"filename", "n_atoms", "refresh_offsets", "cache", "dataset"})
 #: Types of numbers whose bits an array keeps, and returns as the same type.
 NUMBERS = (np.float64, np.float32, np.int64, np.int32, np.bool_)
 FEW_NUMBERS = 64  # numbers, or lists, that may be pickled one by one
@@ -121,22 +119,9 @@ def _restore_state(reader: HimachReader, state: Mapping[str, Any]) -> None:
 
 def _keywords(reader: ReaderBase) -> dict[str, Any] | None:
     """Return the keywords with which himach reads the same frames; None if there are none."""
-    arguments = dict(getattr(reader, "_kwargs", {}))
-    defaults = {name: arg.default for name, arg in inspect.signature(type(reader).__init__).parameters.items()}
-    if not arguments.get("convert_units", True):
-        return None
-    keywords = {
-        name: value
-        for name, value in arguments.items()
-        if name not in ASIDE and value is not None and value is not defaults.get(name)
-    }
-    try:
-        guessed = get_reader_for(reader.filename)
-    except (ValueError, TypeError):
-        guessed = None
-    if guessed is not type(reader):
-        keywords["format"] = reader.format if isinstance(reader.format, str) else reader.format[0]
-    return keywords if all(isinstance(value, str | int | float) for value in keywords.values()) else None
+    keywords = reader_keywords(reader)
+    is_plain = all(isinstance(value, str | int | float) for value in keywords.values())
+    return keywords if is_plain and keywords.pop("convert_units", True) else None
 
 
 def _find_code(things: Any) -> Iterable[object]:

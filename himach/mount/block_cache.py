@@ -26,7 +26,6 @@ BLOCK_BYTES = 4 << 20  # per block of whole frames, of which it has at least one
 KEPT_BYTES = 24 << 20  # of computed blocks, of which at least two are kept
 BLOCKS_AHEAD = 3  # computed ahead for sequential reads
 HEAD = -1  # number of the block with the header
-IDLE_SECONDS = 10.0  # after which the thread ends, files close, and blocks are dropped
 AGAIN_SECONDS = 1.0  # after which a failed frame is requested again
 
 
@@ -35,8 +34,6 @@ class _Block:
     """Bytes of some frames or the header; errors of missing frames by their index, or the failure of all."""
 
     data: Bytes
-    layout: FileLayout
-    complete: bool = False  # whether it has its full number of frames
     missing: Mapping[int, Exception] = field(default_factory=dict)
     failure: BaseException | None = None
     created: float = field(default_factory=time.monotonic)
@@ -49,7 +46,7 @@ class _Block:
 
 
 class BlockCache:
-    """Bytes of an open file; `open_frames` opens its frames at the first read, and again after a failure."""
+    """Bytes of a file of one layout; `open_frames` opens its frames at the first read, and again after a failure."""
 
     def __init__(self, layout: FileLayout, open_frames: Callable[[], StoreFrames]) -> None:
         self._layout = layout
@@ -60,50 +57,31 @@ class BlockCache:
         self._blocks: OrderedDict[int, Future[_Block]] = OrderedDict()  # in order of their last request
         self._requests: queue.SimpleQueue[tuple[int, Future[_Block]] | None] = queue.SimpleQueue()
         self._closed: Future[Any] = Future()
-        self._working = False
+        self._thread: threading.Thread | None = None  # begun by the first request
         self._last = -2
         self._frames: StoreFrames | None = None
-        self._frames_layout = layout
         self._opened = 0.0
 
     def read(self, offset: int, size: int) -> list[Bytes]:
-        """Return the bytes from `offset` on, in pieces; fewer than `size` at the end of the file.
-
-        If a file grows during a read that includes the header, the read ends with the frames that the header counts.
-        """
+        """Return the bytes from `offset` on, in pieces; fewer than `size` at the end of the file."""
         layout = self._layout
         stop = min(offset + size, layout.size)
         pieces: list[Bytes] = []
         if offset < min(stop, layout.head_bytes):
-            head = self._await(HEAD)
-            end, stop = min(stop, layout.head_bytes), min(offset + size, head.layout.size)
-            pieces.append(head.data[offset:end])
+            end = min(stop, layout.head_bytes)
+            pieces.append(self._await(HEAD).data[offset:end])
             offset = end
         block_bytes = self.per_block * layout.frame_bytes
         while offset < stop:
             number, at = divmod(offset - layout.head_bytes, block_bytes)
-            piece = self._piece(number, at, min(at + stop - offset, block_bytes))
-            if not len(piece):
-                break
-            pieces.append(piece)
-            offset += len(piece)
+            pieces.append(self._piece(number, at, min(at + stop - offset, block_bytes)))
+            offset += len(pieces[-1])
         return pieces
 
-    @property
-    def awaited(self) -> bool:
-        """Whether a block is being computed."""
-        return not all(future.done() for future in list(self._blocks.values()))
-
-    def grow(self, layout: FileLayout) -> None:
-        """Set the layout of the same file with more frames."""
-        self._layout = layout
-
     def close(self) -> None:
-        """Drop all blocks, and close the files once the current computation ends."""
-        with self._lock:
-            if not self._closed.done():
-                self._closed.set_result(None)
-            self._requests.put(None)
+        """Close the files once the current computation ends."""
+        self._closed.set_result(None)
+        self._requests.put(None)
 
     def _piece(self, number: int, start: int, stop: int) -> Bytes:
         """Return bytes of a block; after sequential reads, request the next blocks."""
@@ -120,19 +98,15 @@ class BlockCache:
         return block.data[start:stop]
 
     def _await(self, number: int) -> _Block:
-        while True:
-            future = self._request(number)
-            futures: list[Future[Any]] = [future, self._closed]
-            wait(futures, return_when=FIRST_COMPLETED)
-            if not future.done():
-                raise OSError("the file was closed")
-            block = future.result()
-            if block.failure is not None:
-                raise block.failure
-            if block.complete or block.layout is self._layout:
-                return block
-            with self._lock:  # the file has grown since
-                self._blocks.pop(number, None)
+        future = self._request(number)
+        futures: list[Future[Any]] = [future, self._closed]
+        wait(futures, return_when=FIRST_COMPLETED)
+        if not future.done():
+            raise OSError("the file was closed")
+        block = future.result()
+        if block.failure is not None:
+            raise block.failure
+        return block
 
     def _request(self, number: int) -> Future[_Block]:
         """Return a computed or pending block."""
@@ -141,46 +115,32 @@ class BlockCache:
             if future is None or (future.done() and future.result().stale):
                 future = self._blocks[number] = Future()
                 self._requests.put((number, future))
-                if not self._working:
-                    self._working = True
-                    threading.Thread(target=self._work, name="himach-mount", daemon=True).start()
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._work, name="himach-mount", daemon=True)
+                    self._thread.start()
             self._blocks.move_to_end(number)
             while len(self._blocks) > self._max_blocks:
                 self._blocks.popitem(last=False)
             return future
 
     def _work(self) -> None:
-        """Compute blocks in the order of requests, until idle."""
-        while True:
-            try:
-                request = self._requests.get(timeout=IDLE_SECONDS)
-            except queue.Empty:
-                request = None
-            if request is None or self._closed.done():
-                with self._lock:
-                    if self._requests.empty():
-                        self._shut()
-                        self._blocks.clear()  # the kernel caches what was read
-                        self._working = False
-                        return
-                continue
+        """Compute blocks in the order of requests, until the file is closed."""
+        while (request := self._requests.get()) is not None and not self._closed.done():
             number, future = request
-            layout = self._layout
             try:
-                block = self._compute(number, layout)
+                block = self._compute(number)
             except BaseException as error:  # the waiting reader raises it
-                block = _Block(np.empty(0, np.uint8), layout, failure=error)
+                block = _Block(np.empty(0, np.uint8), failure=error)
                 self._shut()
             future.set_result(block)
+        self._shut()
 
-    def _compute(self, number: int, layout: FileLayout) -> _Block:
-        if self._frames is not None and self._frames_layout is not layout:
-            self._shut()
+    def _compute(self, number: int) -> _Block:
+        layout = self._layout
         if self._frames is None:
-            self._frames = self._open_frames()
-            self._frames_layout, self._opened = layout, time.monotonic()
+            self._frames, self._opened = self._open_frames(), time.monotonic()
         if number == HEAD:
-            return _Block(np.frombuffer(bytearray(layout.head(*self._frames.stamps())), np.uint8), layout)
+            return _Block(np.frombuffer(bytearray(layout.head(*self._frames.stamps())), np.uint8))
         start = number * self.per_block
         stop = min(start + self.per_block, layout.content.n_frames)
         data = np.empty((stop - start) * layout.frame_bytes, dtype=np.uint8)
@@ -194,7 +154,7 @@ class BlockCache:
                 missing[frame - start] = OSError(errno.EIO, f"frame {frame} does not fit the format: {error}")
         if missing and time.monotonic() > self._opened + AGAIN_SECONDS:
             self._shut()  # reopen, as an unreachable server may be back
-        return _Block(data, layout, stop - start == self.per_block, missing)
+        return _Block(data, missing)
 
     def _shut(self) -> None:
         frames, self._frames = self._frames, None

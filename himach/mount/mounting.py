@@ -24,7 +24,7 @@ from himach.mount.stores import StoreDatasets
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 IDLE_THREADS = 10
-UNMOUNT_SECONDS = 3.0  # grace period for pending reads after a signal
+UNMOUNT_SECONDS = 3.0  # grace period for open files after a signal
 
 
 def mount(datasets: StoreDatasets, folder: Path, ready: Callable[[], None], others: bool = False) -> int:
@@ -75,7 +75,7 @@ def _serve(fuse: Any, operations: Operations, place: Path, others: bool) -> int:
     try:
         threading.Thread(target=serve, name="himach-fuse", daemon=True).start()
         while not wait([ended], 0.2).done:
-            if signals and not (operations.awaited and time.monotonic() < signals[-1][1]):
+            if signals and time.monotonic() > signals[-1][1]:
                 break  # a file may still be open: reading it fails when this process ends
     finally:
         for number, handler in old_handlers.items():

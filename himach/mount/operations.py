@@ -6,7 +6,6 @@ import ctypes
 import errno
 import functools
 import itertools
-import logging
 import os
 import stat
 import threading
@@ -17,21 +16,16 @@ import numpy as np
 
 from himach.io.trajectories.layouts import Bytes
 from himach.mount.block_cache import BlockCache
-from himach.mount.stores import Facts, StoreDatasets
+from himach.mount.stores import Facts, StoreDatasets, warn
 from himach.mount.tree import FAILURES, File, Folder, Tree, make_layout
-
-log = logging.getLogger("himach.mount")
 
 BLOCK_SIZE = 1 << 16  # read size recommended to programs
 #: Kernel readahead requests at a time: fewer than libfuse's threads, so that other requests get through.
 MAX_BACKGROUND_READS = 8
-MAX_ERRORS = 1000  # distinct errors that are remembered, to log each once
 
 
 class _Topology:
     """A topology file, loaded into memory at the first read."""
-
-    awaited = False
 
     def __init__(self, content: Callable[[], bytes]) -> None:
         self._content = content
@@ -51,14 +45,18 @@ class _Trajectory:
     """An open trajectory file, which grows with its dataset; `now` returns the dataset's current facts."""
 
     def __init__(self, name: str, facts: Facts, now: Callable[[], Facts | None], datasets: StoreDatasets) -> None:
-        self._name, self._facts, self._now = name, facts, now
-        self._blocks = BlockCache(make_layout(name, facts), lambda: datasets.open(self._facts))
+        self._name, self._now, self._datasets = name, now, datasets
         self._lock = threading.Lock()
-        self.close = self._blocks.close
+        self._show(facts)
 
-    @property
-    def awaited(self) -> bool:
-        return self._blocks.awaited
+    def _show(self, facts: Facts) -> None:
+        """Read bytes of a file of so many frames from now on; earlier blocks go when their last reader has them."""
+        self._facts = facts
+        self._blocks = BlockCache(make_layout(self._name, facts), lambda: self._datasets.open(facts))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._blocks.close()
 
     def read(self, offset: int, size: int) -> list[Bytes]:
         facts = self._now()
@@ -67,9 +65,9 @@ class _Trajectory:
                 # the kernel must not mix bytes of the two versions
                 raise OSError(f"{facts.name} has been made anew since the file was opened")
             if facts is not None and facts.n_frames > self._facts.n_frames:
-                self._blocks.grow(make_layout(self._name, facts))
-                self._facts = facts
-        return self._blocks.read(offset, size)
+                self._show(facts)
+            blocks = self._blocks
+        return blocks.read(offset, size)
 
 
 class Operations:
@@ -83,7 +81,6 @@ class Operations:
         self._ready = ready
         self._handles: dict[int, _Topology | _Trajectory] = {}
         self._numbers = itertools.count(1)
-        self._warn_once = functools.lru_cache(MAX_ERRORS)(log.warning)
 
     def init_with_config(self, connection: Any, config: Any) -> None:
         """Set the kernel's options for the mount."""
@@ -137,7 +134,7 @@ class Operations:
         try:
             pieces = self._handles[handle].read(offset, size)
         except FAILURES as error:
-            self._warn_once(f"{path} cannot be read: {error}")
+            warn(f"{path} cannot be read: {error}")
             raise OSError(errno.EIO, path) from None
         if not any(map(len, pieces)):
             return b""
@@ -148,11 +145,6 @@ class Operations:
         """Close a file."""
         self._handles.pop(handle).close()
         return 0
-
-    @property
-    def awaited(self) -> bool:
-        """Whether frames are being read."""
-        return any(file.awaited for file in list(self._handles.values()))
 
     def close(self) -> None:
         """Close all files, after the last callback."""

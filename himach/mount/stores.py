@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
@@ -27,6 +28,18 @@ from himach.io.store.store import Dataset, Store, StoreNotFoundError
 from himach.ranks.communicator import alone
 
 log = logging.getLogger("himach.mount")
+MAX_MESSAGES = 1000  # that are remembered
+REPEAT_SECONDS = 600.0  # after which a message may be logged again
+
+
+def warn(text: str) -> None:
+    """Log a message, but not again for some minutes."""
+    _log(text, time.monotonic() // REPEAT_SECONDS)
+
+
+@functools.lru_cache(MAX_MESSAGES)
+def _log(text: str, period: float) -> None:
+    log.warning(text)
 
 
 @dataclass(frozen=True)
@@ -52,7 +65,6 @@ class StoreDatasets:
         self._cache = cache
         self._boxes: dict[tuple[str, bytes], bool] = {}
         self._sizes: dict[str, int] = {}
-        self._reason = ""
         self._remote: Store | ServedStore | None = None
         self._is_here = "://" not in cache and find_other_owner(cache) is None
         if self._is_here:
@@ -71,9 +83,8 @@ class StoreDatasets:
         """Return the names of all datasets, without opening them."""
         if not self._is_here:
             self._remote, reason = open_cache(self._cache)
-            if reason and reason != self._reason:
-                log.warning(reason)
-            self._reason = reason
+            if reason:
+                warn(reason)
         store = open_existing(self._cache) if self._is_here else self._remote
         if store is None:
             return []

@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 from himach.errors import HimachError
 from himach.io.trajectories.formats import FORMATS
 from himach.io.trajectories.layouts import Content, FileLayout
-from himach.mount.stores import Facts, StoreDatasets
+from himach.mount.stores import Facts, StoreDatasets, warn
 
 log = logging.getLogger("himach.mount")
 
@@ -98,7 +98,6 @@ class Tree:
             self._list, ({}, {(): {}})
         )
         self._facts: dict[str, TtlCache[Facts | None]] = {}
-        self._messages: dict[str, str] = {}
 
     def find(self, path: Path) -> Folder | File | None:
         """Return the folder or file at a path; None if there is none."""
@@ -116,9 +115,8 @@ class Tree:
         """List the datasets."""
         try:
             names = self._datasets.names()
-            self._messages.pop("", None)
         except FAILURES as error:
-            self._log_once("", f"the datasets cannot be listed: {error}")
+            warn(f"the datasets cannot be listed: {error}")
             names = list(self._facts)
         self._facts = {
             name: self._facts.get(name) or TtlCache(functools.partial(self._ask, name), None) for name in names
@@ -138,19 +136,11 @@ class Tree:
     def _ask(self, name: str) -> Facts | None:
         """Request the facts of a dataset; log why it cannot be opened, and return the last ones."""
         try:
-            facts = self._datasets.facts(name)
+            return self._datasets.facts(name)
         except FAILURES as error:
-            self._log_once(name, f"{name} cannot be looked at: {error}")
+            warn(f"{name} cannot be looked at: {error}")
             last = self._facts.get(name)
             return None if last is None else last.answer  # it may come back
-        self._messages.pop(name, None)
-        return facts
-
-    def _log_once(self, about: str, text: str) -> None:
-        """Log a message unless it repeats the last one on its subject."""
-        if self._messages.get(about) != text:
-            self._messages[about] = text
-            log.warning(text)
 
 
 def make_layout(name: str, facts: Facts) -> FileLayout:
@@ -188,11 +178,7 @@ def _part(part: str) -> str:
         return part.replace(".", "%2E") or "%"
     if part.startswith(TAKEN):
         part = f"%{ord(part[0]):02X}{part[1:]}"
-    try:
-        encoded = part.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # not encodable as a file name: needs a substitute
-        part = part.encode("utf-8", "replace").decode() + f"%{hashlib.sha256(repr(part).encode()).hexdigest()[:16]}"
-        encoded = part.encode()
+    encoded = part.encode("utf-8", "surrogateescape")
     if len(encoded) <= MAX_NAME_BYTES:
         return part
     digest = hashlib.sha256(encoded).hexdigest()[:16]

@@ -37,15 +37,15 @@ class LongCells(ABC, Sequence[Any]):
 
     @abstractmethod
     def moments(self) -> Any:
-        """Return `count`, `mean`, `variance`, `least` and `most` of numbers."""
+        """Return `mean`, `variance`, `least` and `most` of numbers."""
 
     @abstractmethod
     def bins(self, count: int) -> Any:
         """Return `firsts`, `least`, `most` and `means` of at most `count` bins with equally many rows."""
 
     @abstractmethod
-    def write_table(self, path: Path, header: Sequence[str], columns: Mapping[str, LongCells]) -> None:
-        """Write columns as CSV with this header; raises HimachError if it cannot be written."""
+    def write_table(self, path: Path, pieces: Iterable[bytes], columns: Mapping[str, LongCells]) -> None:
+        """Write the pieces of a table's CSV file; raises HimachError if it cannot be written."""
 
     @abstractmethod
     def write_array(self, path: Path) -> None:

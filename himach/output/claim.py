@@ -18,7 +18,7 @@ from typing import Any
 
 from himach.errors import UsageError
 from himach.locks import HeldError, Lock
-from himach.output.names import unique_labels, unique_names
+from himach.output.file_names import unique_names
 
 FOLDER = ".himach"
 LOCK = "lock"
@@ -120,7 +120,7 @@ def _check_earlier(out: Path, labels: Sequence[str], force: bool) -> list[Any]:
     if not isinstance(files, list):
         return []
     try:
-        earlier = unique_labels([entry["name"] for entry in record["analyses"]])
+        earlier = unique_names([entry["name"] for entry in record["analyses"]])
     except (KeyError, TypeError):  # a record without analyses
         return files
     if not labels or earlier == list(labels) or not files:

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.metadata import version
-from itertools import repeat
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -28,15 +26,13 @@ from himach.output.claim import RECORD, Claim, unique_folders
 from himach.output.figures.drawer import Drawer
 from himach.output.figures.drawing_process import start_drawing
 from himach.output.figures.plots import render_plot, thin_tables
-from himach.output.formats import content, npz, record_pieces, suffix, to_json
-from himach.output.names import unique_names
+from himach.output.file_names import unique_names
+from himach.output.outcome_files import content, npz, suffix, to_json
 from himach.output.parts import collect_tables, parts
 from himach.output.record import Record
 from himach.output.table import Table
-from himach.output.table_files import csv_table, header, table_content
+from himach.output.table_files import csv_table, table_content
 
-#: Bytes kept free for the record and the list of files, beside twice the size of the record.
-ROOM_BYTES = 1 << 13
 #: Folder of time series of an ensemble's members in the run's output directory.
 FEATURES = "features"
 
@@ -55,15 +51,6 @@ def write_run(
     files: list[str] = list(claim.staged_files)
     unwritten: list[str] = []
     seconds, start = record["seconds"], time.perf_counter()
-    room = claim.staged / "room"  # keeps disk space for the record and the list of files
-    n_bytes = 2 * sum(map(len, record_pieces(record))) + ROOM_BYTES
-    zeros = repeat(bytes(ROOM_BYTES), -(-n_bytes // ROOM_BYTES))
-    with _noting_failure(room.name, unwritten):
-        write_bytes(room, zeros)
-    if unwritten:
-        reason = unwritten[0].partition(" ")[2]
-        _add_error(record, f"nothing could be written to {claim.out} {reason}; make room there, or name")
-        return []
     folders = unique_folders([label for label, _, _ in results])
     plots = [
         (folder, (label, analysis, thin_tables(outcome)))
@@ -102,21 +89,21 @@ def write_run(
         record["errors"] = [*record["errors"], _error_text(error)]
         raise
     finally:  # Ctrl-C must not lose the outcome
-        room.unlink()
+        advice = "make room there, or name another directory, and run again"
         if unwritten:
-            _add_error(record, f"{claim.out} lacks {', '.join(unwritten)}; make room there, or name")
-        _put_in_place(claim, files, record)
+            record["errors"] = [*record["errors"], f"{claim.out} lacks {', '.join(unwritten)}; {advice}"]
+        try:
+            _put_in_place(claim, files, record)
+        except HimachError as error:  # the outcome is still shown
+            record["errors"] = [*record["errors"], f"{error}; {advice}"]
+            files = []
     return files
-
-
-def _add_error(record: Record, text: str) -> None:
-    record["errors"] = [*record["errors"], f"{text} another directory, and run again"]
 
 
 def _put_in_place(claim: Claim, files: Sequence[str], record: Record) -> None:
     """Replace an earlier run's files by the staged ones: its record first, after a note of all files, ours last."""
     out = claim.out
-    write_bytes(claim.staged / RECORD, record_pieces({**record, "files": files}))
+    write_bytes(claim.staged / RECORD, to_json({**record, "files": files}))
     owned = [*claim.earlier_files, *_read_note(claim.note)]
     write_bytes(claim.note, to_json([*owned, *files]))
     (out / RECORD).unlink(missing_ok=True)
@@ -128,7 +115,7 @@ def _put_in_place(claim: Claim, files: Sequence[str], record: Record) -> None:
         except OSError as error:
             failed = HimachError(f"{out / name} cannot be written ({error.strerror})")
             partial_record = {**record, "errors": [*record["errors"], str(failed)], "files": files[:i]}
-            write_bytes(out / RECORD, record_pieces(partial_record))
+            write_bytes(out / RECORD, to_json(partial_record))
             claim.note.unlink()
             raise failed from None
     (claim.staged / RECORD).replace(out / RECORD)
@@ -185,7 +172,7 @@ def _write(thing: Any, name: str, kind: str, path: Path, units: bool) -> None:
     if kind:
         write_bytes(path, table_content(thing, name, kind))
     elif isinstance(thing, Table) and thing.long is not None:
-        thing.long.write_table(path, header(thing, units), thing)
+        thing.long.write_table(path, csv_table(thing, units), thing)
     elif isinstance(thing, LongCells) and thing.dtype is not None:
         thing.write_array(path)
     else:
@@ -222,10 +209,10 @@ def remove_listed(out: str | os.PathLike[str], names: Iterable[Any]) -> None:
     folders = {parent for path in paths for parent in path.parents if parent.parts}
     try:
         for path in paths:
-            if _exists_below(out, path, stat.S_ISREG):
+            if _is_below(out, path) and os.path.isfile(out / path):
                 (out / path).unlink(missing_ok=True)
         for folder in sorted(folders, key=lambda folder: len(folder.parts), reverse=True):
-            if _exists_below(out, folder, stat.S_ISDIR) and not any((out / folder).iterdir()):
+            if _is_below(out, folder) and os.path.isdir(out / folder) and not any((out / folder).iterdir()):
                 (out / folder).rmdir()
     except OSError as error:
         raise HimachError(f"an earlier run's {error.filename} cannot be removed ({error.strerror})") from None
@@ -235,7 +222,7 @@ def listed_files(out: str | os.PathLike[str], names: Iterable[Any]) -> dict[str,
     """Return those of the files that are in `out`, by name: regular files, reached through no symbolic link."""
     out = Path(out)
     paths = {name: path for name in names if (path := _relative_path(name)) is not None}
-    return {name: out / path for name, path in paths.items() if _exists_below(out, path, stat.S_ISREG)}
+    return {name: out / path for name, path in paths.items() if _is_below(out, path) and os.path.isfile(out / path)}
 
 
 def _read_note(note: Path) -> list[Any]:
@@ -263,11 +250,6 @@ def _relative_path(name: Any) -> PurePosixPath | None:
     return None if path.is_absolute() or ".." in path.parts or path.name == RECORD else path
 
 
-def _exists_below(out: Path, path: PurePosixPath, kind: Callable[[int], bool]) -> bool:
-    """Tell whether `path` below `out` is of that kind, and no symbolic link leads to it."""
-    try:
-        if any(stat.S_ISLNK((out / parent).lstat().st_mode) for parent in path.parents if parent.parts):
-            return False
-        return kind((out / path).lstat().st_mode)
-    except OSError:
-        return False
+def _is_below(out: Path, path: PurePosixPath) -> bool:
+    """Tell whether neither `path` nor a folder between it and `out` is a symbolic link."""
+    return not any(os.path.islink(out / part) for part in (path, *path.parents[:-1]))

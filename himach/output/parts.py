@@ -56,11 +56,6 @@ def collect_tables(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, 
     }
 
 
-def collect_units(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, dict[str, str]]:
-    """Return the units of columns by the name of their table, as in `collect_tables`."""
-    return {name: dict(table.units) for name, table in collect_tables(labels, outcomes).items() if table.units}
-
-
 def tabulate(name: str, thing: Any) -> Any:
     """Convert a part of an outcome to a table if it is one; a single column becomes a table of that name."""
     if isinstance(thing, Column):

@@ -284,14 +284,14 @@ def as_table(value: Any) -> Table | None:
     if isinstance(value, np.ndarray):
         return _from_structured(value)
     if isinstance(value, Mapping):
-        return Table(_unique_names(value.items())) if _are_columns(value) and not uneven_lengths(value) else None
+        return Table(unique_columns(value.items())) if _are_columns(value) and not uneven_lengths(value) else None
     return _from_pandas(value)
 
 
 def default_outcome(results: Mapping[Any, Any], key_names: Sequence[str] = ()) -> Table:
     """Return the outcome of an analysis without finish(): a table of keys and results."""
     keys = [(name, Column(cells, role="label")) for name, cells in _key_columns(list(results), key_names)]
-    return Table(_unique_names([*keys, *_result_columns(list(results.values()))]))
+    return Table(unique_columns([*keys, *_result_columns(list(results.values()))]))
 
 
 def _key_columns(keys: list[Any], names: Sequence[str]) -> list[tuple[str, list[Any]]]:
@@ -310,15 +310,14 @@ def _key_columns(keys: list[Any], names: Sequence[str]) -> list[tuple[str, list[
 
 
 def _result_columns(results: list[Any]) -> list[tuple[str, list[Any]]]:
-    kinds = set(map(type, results))
-    if not all(issubclass(kind, (Mapping, *_estimates())) or hasattr(kind, "_fields") for kind in kinds):
-        return [("result", results)]
-    rows = [result_fields(result) for result in results]
-    records = [row for row in rows if row is not None]
-    names = list(dict.fromkeys(name for row in records for name in row))
-    if not names or len(records) < len(rows):
-        return [("result", results)]
-    return [(name, [row.get(name) for row in records]) for name in names]
+    rows = []
+    for result in results:
+        fields = result_fields(result)
+        if fields is None:
+            return [("result", results)]
+        rows.append(fields)
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [(name, [row.get(name) for row in rows]) for name in names] or [("result", results)]
 
 
 def result_fields(result: Any) -> dict[str, Any] | None:
@@ -326,17 +325,12 @@ def result_fields(result: Any) -> dict[str, Any] | None:
 
     An estimate has mean, low, high and n_eff.
     """
-    if isinstance(result, _estimates()):
+    uncertainty = sys.modules.get("himach.uncertainty")  # if it is not imported, nothing can be an estimate
+    if uncertainty is not None and isinstance(result, uncertainty.Estimate):
         return {"mean": result.value, "low": result.low, "high": result.high, "n_eff": result.n_eff}
     if isinstance(result, Mapping):
         return dict(result) if all(isinstance(name, str) for name in result) else None
     return dict(result._asdict()) if isinstance(result, tuple) and hasattr(result, "_asdict") else None
-
-
-def _estimates() -> tuple[Any, ...]:
-    """Return the class of estimates if it is imported: otherwise nothing can be one."""
-    module = sys.modules.get("himach.uncertainty")
-    return () if module is None else (module.Estimate,)
 
 
 def _are_columns(value: Mapping[Any, Any]) -> bool:
@@ -353,13 +347,8 @@ def uneven_lengths(value: Any) -> dict[str, int]:
 
 
 def _from_structured(value: npt.NDArray[Any]) -> Table | None:
-    names = value.dtype.names
-    if not names or value.ndim != 1:
-        return None
-    fields = [value.dtype[name] for name in names]
-    if any(field.subdtype is not None or field.names is not None for field in fields):
-        return None
-    return Table({name: value[name] for name in names})
+    columns = {name: value[name] for name in value.dtype.names or ()}
+    return Table(columns) if columns and value.ndim == 1 and all(map(_is_column, columns.values())) else None
 
 
 def _from_pandas(value: Any) -> Table | None:
@@ -375,7 +364,7 @@ def _from_pandas(value: Any) -> Table | None:
     columns = [(_flat(name), value.iloc[:, i].to_numpy()) for i, name in enumerate(value.columns)]
     if not columns:
         return None
-    table, units = Table(_unique_names(columns)), value.attrs.get("units", {})
+    table, units = Table(unique_columns(columns)), value.attrs.get("units", {})
     table.units.update({name: unit for name, unit in units.items() if name in table})
     return table
 
@@ -396,10 +385,9 @@ def _with_index(columns: Mapping[Any, Any]) -> Mapping[Any, Any]:
     if all(_row_numbers(cells.index) for cells in series):
         return columns
     try:
-        table = _from_pandas(pandas.DataFrame(dict(columns)))
+        return _from_pandas(pandas.DataFrame(dict(columns))) or columns
     except ValueError as error:
         raise UsageError(f"Table: the columns cannot be put beside one another: {error}") from None
-    return columns if table is None else table
 
 
 def _flat(name: Any) -> str:
@@ -407,7 +395,7 @@ def _flat(name: Any) -> str:
     return " ".join(str(level) for level in name if level != "") if isinstance(name, tuple) else str(name)
 
 
-def _unique_names(columns: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
+def unique_columns(columns: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
     """Return columns by name; repeated names are numbered, so that no column is lost."""
     by_name: dict[str, Any] = {}
     for name, cells in columns:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from himach.errors import UsageError
 from himach.output.bridge import MEMBER, clean, find_grid, to_array, unify_types
 from himach.output.cells import EXACT_INTEGERS, PIECE_CELLS, Cells, LongCells, plain
-from himach.output.table import Table
+from himach.output.table import Table, unique_columns
 
 #: Names of columns of times: they end in a unit of time, or contain the word.
 TIME = re.compile(r"_(fs|ps|ns|us)$|(^|_)(time|times)(_|$)")
@@ -101,11 +101,6 @@ def _time_text(time: float) -> str:
 
 
 INT32 = np.iinfo(np.int32)
-#: Types of NetCDF, which cannot be names, and characters that names cannot contain.
-TYPES = {
-    "byte", "char", "short", "ushort", "int", "uint", "int64", "uint64", "float", "real", "double", "bool", "string",
-}  # fmt: skip
-NOT_IN_NAMES = re.compile(r"[/\x00-\x1f\x7f]")
 ASCII = str.maketrans({"Å": "Angstrom", "°": "degrees", "µ": "u", "μ": "u", "·": "*"})
 RAISED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 EXPONENT = re.compile(r"[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+")
@@ -182,19 +177,13 @@ def _netcdf_values(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def _netcdf_names(names: Sequence[Any]) -> dict[Any, str]:
     """Return a valid name for each; valid names are kept."""
-    stored = {name: name for name in names if _netcdf_name(name) == name}
+    from xarray.backends.netcdf3 import is_valid_nc3_name
+
+    valid = []
     for name in names:
-        candidate = _netcdf_name(name)
-        while name not in stored:
-            stored |= {name: candidate} if candidate not in stored.values() else {}
-            candidate += "_"
-    return {name: stored[name] for name in names}
-
-
-def _netcdf_name(name: str) -> str:
-    text = NOT_IN_NAMES.sub("_", clean(name)).rstrip()
-    valid_start = text[:1].isalnum() or text[:1] == "_" or not text[:1].isascii()
-    return text if text and valid_start and text not in TYPES else f"_{text}"
+        text = clean(name) or "_"
+        valid.append((text if is_valid_nc3_name(text) else f"_{re.sub(r'[^ -.0-~]', '_', text).rstrip()}", name))
+    return {name: text for text, name in unique_columns(valid).items()}
 
 
 def _xvg(table: Table, title: str) -> bytes:
@@ -220,9 +209,10 @@ def _xvg_columns(table: Table) -> list[tuple[str, str, Cells]]:
     if MEMBER not in grid.own:
         numbers = {name: cells for name, column in table.items() if (cells := _real(column)) is not None}
         first = next(iter(table), None)
-        if first not in numbers:
+        axis = "resid" if first == "residue" and "resid" in numbers else first  # its label is text
+        if axis not in numbers:
             raise TypeError(f"an .xvg has numbers over numbers, and the first column, {first!r}, is none of numbers")
-        return [(name, name, cells) for name, cells in numbers.items()]
+        return [(name, name, numbers[name]) for name in (axis, *(name for name in numbers if name != axis))]
     if grid.axis is None:
         raise TypeError("an .xvg has numbers over numbers, and these are one row a member")
     names = [name for name in table if name not in (grid.axis, *grid.own) and _real(table[name]) is not None]

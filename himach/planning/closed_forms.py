@@ -33,8 +33,6 @@ def rank_rate(seconds: float, cpu_part: float, ranks: int, cores: float) -> floa
 
     Ranks take `seconds` per frame, a part of it processor time, and wait if they need more processors than there are.
     """
-    if seconds <= 0:
-        return math.inf
     return min(ranks / seconds, cores / (seconds * cpu_part) if cpu_part > 0 else math.inf)
 
 
@@ -152,20 +150,11 @@ def exchange_seconds(total: float, nodes: int, ranks: int, latency: float, netwo
     return float(messages + (most + other_ranks) * (1 - 1 / nodes) / network)
 
 
-def without_pairs(seconds: float, rate: float) -> float:
-    """Return the expected time of a run that restarts after each failure, at `rate` failures a second.
+def expected_seconds(startup: float, mapping: float, rest: float, interval: float, rate: float) -> float:
+    """Return the expected time of a run with `rate` failures a second, each followed by a start.
 
-    Daly, Future Gener. Comput. Syst. 22, 303 (2006), equation 13 with one segment.
-    """
-    if rate * seconds > 700:
-        return math.inf
-    return math.expm1(rate * seconds) / rate if rate > 0 else seconds
-
-
-def with_pairs(startup: float, mapping: float, rest: float, interval: float, rate: float) -> float:
-    """Return the expected time of a run that resumes from its last commit, every `interval` seconds and after map().
-
-    Daly's equation 13, with a start after each failure; the time after map() is one segment.
+    It resumes from its last commit, every `interval` seconds of map() and after it; the rest is one segment: Daly,
+    Future Gener. Comput. Syst. 22, 303 (2006), equation 13.
     """
     if rate <= 0:
         return startup + mapping + rest
@@ -174,4 +163,4 @@ def with_pairs(startup: float, mapping: float, rest: float, interval: float, rat
     if max(restart + rate * interval, restart + rate * rest) > 700:
         return math.inf
     segments = math.expm1(rate * interval) * mapping / interval + math.expm1(rate * rest)
-    return without_pairs(startup, rate) + math.exp(restart) * segments / rate
+    return math.expm1(restart) / rate + math.exp(restart) * segments / rate

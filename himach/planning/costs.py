@@ -7,9 +7,7 @@ a cost per byte of pairs. `fit_terms()` is nonnegative least squares (Lawson and
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,17 +75,6 @@ class ObservedRun:
             startup = float(totals["startup"]["median"])
             after = max(0.0, self.seconds["total"] - startup - self.longest)
             self.seconds |= dict.fromkeys(PHASES, 0.0) | {"startup": startup, "map": self.longest, "finish": after}
-
-
-def read_record(path: Path) -> ObservedRun:
-    """Read the record of a run from run.json or its folder."""
-    file = path / "run.json" if path.is_dir() else path
-    try:
-        record = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"{file}: no record of a run ({reason}); a run with --out leaves one") from error
-    return observe(record, str(file))
 
 
 def observe(record: Any, name: str) -> ObservedRun:

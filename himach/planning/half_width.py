@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from himach.errors import UsageError
+from himach.uncertainty.block_mean import LEAST_N_EFF
 
 FORM = re.compile(r"\s*(.+)\.([^.<]+?)\s*<\s*([^<]+)")
-#: Minimum independent values or blocks for an interval (`himach.uncertainty.mean`).
-LEAST_N_EFF = 8
 
 
 @dataclass(frozen=True)
@@ -27,16 +27,13 @@ class HalfWidth:
     def parse(cls, text: str) -> HalfWidth:
         """Parse a text such as ``rdf.g<0.02``; raises UsageError if it is invalid."""
         parts = FORM.fullmatch(text) if isinstance(text, str) else None
-        try:
-            most = float(parts[3]) if parts else math.nan
-        except ValueError:
-            most = math.nan
-        if parts is None or not 0 < most < math.inf:
-            raise UsageError(
-                f"until {text!r}: it is a table, a column and the half-width that its intervals shall be below, such "
-                "as 'rdf.g<0.02'"
-            )
-        return cls(parts[1], parts[2], most)
+        with suppress(ValueError):
+            if parts and 0 < (most := float(parts[3])) < math.inf:
+                return cls(parts[1], parts[2], most)
+        raise UsageError(
+            f"until {text!r}: it is a table, a column and the half-width that its intervals shall be below, such as "
+            "'rdf.g<0.02'"
+        )
 
     def __str__(self) -> str:
         return f"{self.table}.{self.column}<{self.most:g}"

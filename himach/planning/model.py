@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from himach.io.store.sizes import show_size
 from himach.planning import closed_forms as forms
 from himach.planning.costs import MIXED, PHASES, Costs, ReadCost, evaluate
 from himach.planning.machine import Machine
@@ -111,8 +112,8 @@ def predict(costs: Costs, machine: Machine, request: PredictionInput, kind: Kind
     if machine.node_mtbf is not None and kind != "stage":
         rate, startup = request.nodes / machine.node_mtbf, phases["startup"] + phases["zazen"]
         rest = max(0.0, total - startup - phases["map"])
-        prediction["restarted"] = forms.without_pairs(total, rate) - total
-        prediction["kept_pairs"] = forms.with_pairs(startup, phases["map"], rest, COMMIT_SECONDS, rate) - total
+        prediction["restarted"] = forms.expected_seconds(0.0, 0.0, total, COMMIT_SECONDS, rate) - total
+        prediction["kept_pairs"] = forms.expected_seconds(startup, phases["map"], rest, COMMIT_SECONDS, rate) - total
     return prediction
 
 
@@ -127,8 +128,8 @@ def _disk_shortage(costs: Costs, machine: Machine, request: PredictionInput) -> 
     if machine.disk is None or nbytes / request.nodes <= machine.disk or request.frames / request.nodes <= cached:
         return None
     return (
-        f"a node would hold {_size(nbytes / request.nodes)} of frames, and its disk has {_size(machine.disk)} for a "
-        f"store: {math.ceil(nbytes / machine.disk):,} nodes hold them all"
+        f"a node would hold {show_size(nbytes / request.nodes)} of frames, and its disk has {show_size(machine.disk)} "
+        f"for a store: {math.ceil(nbytes / machine.disk):,} nodes hold them all"
     )
 
 
@@ -151,18 +152,18 @@ def _bounds(costs: Costs, machine: Machine, request: PredictionInput, kind: Kind
         if most > 1.05 * costs.first.rate and request.ranks > costs.most_ranks:
             machines = [replace(machine, origin=costs.first.rate), machine]
             unknown.append(
-                f"the origin is taken to give at least the {_size(costs.first.rate)}/s that were read, and at most the "
-                f"{_size(most)}/s that {request.ranks} ranks would ask: 'himach bench machine --origin PATH', or a run "
-                "on more nodes, tells"
+                f"the origin is taken to give at least the {show_size(costs.first.rate)}/s that were read, and at most "
+                f"the {show_size(most)}/s that {request.ranks} ranks would ask: 'himach bench machine --origin PATH', "
+                "or a run on more nodes, tells"
             )
     pairs, mapping = request.frames * costs.pair_bytes, request.frames * costs.compute / request.ranks
     travels = pairs / request.nodes / NETWORK_RATES[0] > PAIR_FRACTION * mapping
     if request.nodes > 1 and machine.network is None and kind != "stage" and travels:
         machines = [replace(bound, network=rate) for bound in machines for rate in NETWORK_RATES]
-        least, greatest = map(_size, NETWORK_RATES)
+        least, greatest = map(show_size, NETWORK_RATES)
         unknown.append(
-            f"{_size(pairs)} of pairs are taken to travel at {least}/s to {greatest}/s a node: 'himach bench machine' "
-            "on two nodes tells"
+            f"{show_size(pairs)} of pairs are taken to travel at {least}/s to {greatest}/s a node: 'himach bench "
+            "machine' on two nodes tells"
         )
     return machines, unknown
 
@@ -173,11 +174,6 @@ def _error(costs: Costs, machine: Machine, request: PredictionInput, kind: Kind,
     several = len({run.nodes for run in costs.records}) >= RECORDED_NODES
     covered = measured and several and request.nodes <= ACCURACY[kind].nodes and not unknown
     return ACCURACY[kind].worst if covered else LOOSE
-
-
-def _size(nbytes: float) -> str:
-    value, unit = (nbytes / 1e9, "GB") if nbytes >= 1e9 else (nbytes / 1e6, "MB")
-    return f"{value:,.0f} {unit}" if value >= 10 else f"{value:.2g} {unit}"
 
 
 class _Model:
@@ -298,9 +294,9 @@ class _Model:
         return 0.0 if self.costs.members else forms.tail_seconds(int(self.frames), self.per_node, seconds)
 
 
-def large_members(sizes: Sequence[float], ranks: int, worth: float = WORTH) -> list[int]:
+def large_members(sizes: Sequence[float], ranks: int) -> list[int]:
     """Return the positions of the members that all ranks run together, given their bytes."""
-    least = max(worth, sum(sizes) / (LARGE * ranks))
+    least = max(WORTH, sum(sizes) / (LARGE * ranks))
     return [index for index, size in enumerate(sizes) if size > least and ranks > 1]
 
 

@@ -14,11 +14,13 @@ import numpy as np
 
 from himach.errors import UsageError
 from himach.files import write_bytes
+from himach.output.directory import make_folder
 from himach.output.figures.picture import canvas, png, style_context
-from himach.output.formats import content
+from himach.output.outcome_files import content
 from himach.output.parts import parts_html, parts_text
+from himach.output.record import read_record
 from himach.output.table import Column, Table
-from himach.planning.costs import PHASES, Costs, ObservedRun, observe, read_record
+from himach.planning.costs import PHASES, Costs, ObservedRun, observe
 from himach.planning.half_width import HalfWidth
 from himach.planning.machine import Machine, read_machine
 from himach.planning.model import ACCURACY, KINDS, LOOSE, Kind, Prediction, PredictionInput, predict
@@ -57,10 +59,7 @@ class Plan(dict[str, Table]):
     def save(self, out: PathLike) -> list[str]:
         """Write a CSV for each table, notes.txt and plan.png to a folder; return their names."""
         out = Path(out)
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"output directory {out} cannot be made ({error.strerror})") from None
+        make_folder(out)
         files = {f"{name}.csv": content(table) for name, table in self.items()}
         files |= {"notes.txt": "".join(f"{note}\n" for note in self.notes).encode(), "plan.png": self._picture()}
         for name, data in files.items():
@@ -160,8 +159,9 @@ def plan(
     ranks_per_node = None if ranks_per_node is None else _whole_number("ranks a node", ranks_per_node)
     frames = None if frames is None else _whole_number("frames", frames)
     sources: Any = [records] if isinstance(records, str | os.PathLike | Mapping) else records
-    runs = [observe(record, f"record {number}") if isinstance(record, Mapping) else read_record(Path(record))
-            for number, record in enumerate(sources, 1)]  # fmt: skip
+    named = [(source, f"record {number}") if isinstance(source, Mapping) else (read_record(source), str(source))
+             for number, source in enumerate(sources, 1)]  # fmt: skip
+    runs = [observe(record, name) for record, name in named]
     target = machine if isinstance(machine, Machine) else Machine() if machine is None else read_machine(Path(machine))
     try:
         costs = Costs(runs, target)
@@ -257,7 +257,7 @@ def _on_nodes(kind: Kind, text: str, reasons: Sequence[tuple[int, str]]) -> list
     """Return notes with numbers of nodes and reasons; merge reasons that differ only in their numbers."""
     groups: dict[str, list[tuple[int, str]]] = {}
     for nodes, reason in reasons:
-        groups.setdefault(re.sub(r"[\d.,]+( [GM]B)?", "", reason), []).append((nodes, reason))
+        groups.setdefault(re.sub(r"[\d.,]+( [kMGTP]?B)?", "", reason), []).append((nodes, reason))
     counts = [(", ".join(f"{nodes:,}" for nodes, _ in group), group[0][1]) for group in groups.values()]
     return [f"{KIND_WORDS[kind]} on {count} node{'s' * (count != '1')} {text}: {reason}" for count, reason in counts]
 

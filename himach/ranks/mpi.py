@@ -6,7 +6,6 @@ import fcntl
 import itertools
 import mmap
 import os
-import resource
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -24,13 +23,11 @@ from himach.errors import RankError
 from himach.ranks import process_exit
 from himach.ranks.communicator import Words, World, node_name, own_words
 from himach.ranks.process_exit import host_identity, promised_ranks, ranks_of_node
-from himach.ranks.segments import SHARED, forget_segments, shared_bytes, sweep_stale
+from himach.ranks.segments import SHARED, forget_segments, shared_bytes
 
 #: Bytes of shared memory that MPICH's wheel (5.0.2) takes at start, for a node and for each rank: 11.31 MB for 2
 #: ranks, 22.09 for 4, 43.66 for 8, 86.78 for 16, which die by SIGBUS with less.
 NODE_BYTES, RANK_BYTES = 0.6e6, 5.4e6
-#: Bytes of its largest files: one of each rank, and one of the node that has `FILE_RANK_BYTES` for each rank.
-FILE_BYTES, FILE_RANK_BYTES = 4.3e6, 1.1e6
 #: Known worlds by the nodes of all ranks, so that all ranks know the same ones.
 _worlds: dict[tuple[str, ...], World] = {}
 
@@ -40,8 +37,6 @@ def connect() -> World:
     process_exit.end_with_launcher()
     process_exit.guard_step()
     refuse_misfit()
-    if promised_ranks() > 1 and not _worlds:
-        sweep_stale()
     with _explain_missing_library():
         _initialise()
         from mpi4py import MPI
@@ -58,7 +53,7 @@ def connect() -> World:
             process_exit.watch_exit(comm, abort)
         process_exit.enter_run(comm)
     # Keep it: a process may run many analyses, and MPI libraries have some thousand communicators at most.
-    names = _names(comm)
+    names = tuple(comm.allgather(node_name()))
     world = _worlds.get(names)
     if world is None:
         forget_segments()  # all ranks have answered, so all are initialised
@@ -75,9 +70,6 @@ def refuse_misfit() -> None:
             f"of srun {Path(sys.executable).with_name('mpiexec')}; mpiexec of Open MPI takes the wheel of Open MPI"
         )
     ranks, size = ranks_of_node(), shared_bytes()
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-    if ranks > 1 and 0 <= limit < max(FILE_BYTES, ranks * FILE_RANK_BYTES):
-        text = f"ranks share files in {SHARED} that are larger than this process may write: raise the limit (ulimit -f)"
     if ranks > 1 and NODE_BYTES + ranks * RANK_BYTES > size:
         text = (
             f"{SHARED} on node {node_name()} has {size / 1e6:.0f} MB, and MPICH needs {RANK_BYTES / 1e6:.1f} MB for a "
@@ -86,15 +78,6 @@ def refuse_misfit() -> None:
         )
     if text and "MPI4PY_LIBMPI" not in os.environ and _has_wheel("mpich"):
         raise RankError(text)
-
-
-def _names(comm: Any) -> tuple[str, ...]:
-    """Return the node of each rank; send every name once, however many ranks its node has."""
-    own = node_name()
-    nodes = sorted(comm.allreduce({own}, op=or_))
-    indexes = np.empty(comm.size, np.int32)
-    comm.Allgather(np.array([nodes.index(own)], np.int32), indexes)
-    return tuple(nodes[index] for index in indexes.tolist())
 
 
 def load() -> str:

@@ -83,7 +83,6 @@ ANSWERS = 2.0  # seconds that the proxy may take to answer
 SET_PARENT_DEATH_SIGNAL = 1  # of prctl()
 _workers: set[tuple[int, int]] = set()  # process and thread of each that does a run's work
 _exit_now = os._exit
-_exit_before = os._exit  # what the guard replaced
 _leave: Callable[[], object] | None = None  # tells the other ranks that this one ends
 _guard: tuple[int, subprocess.Popen[bytes]] | None = None  # process and guard of a rank of a SLURM step
 _forked: int | None = None  # pid of this process, if himach's launcher forked it as a rank
@@ -95,21 +94,12 @@ def guard_os_exit() -> Iterator[None]:
     worker = os.getpid(), threading.get_ident()
     nested = worker in _workers
     _workers.add(worker)
-    _replace_os_exit()
+    os._exit = _guarded_exit
     try:
         yield
     finally:
         if not nested:
             _workers.discard(worker)
-        if not _workers and _leave is None and _guard is None and os._exit is _guarded_exit:
-            os._exit = _exit_before
-
-
-def _replace_os_exit() -> None:
-    global _exit_before
-    if os._exit is not _guarded_exit:
-        _exit_before = os._exit
-        os._exit = _guarded_exit
 
 
 def _guarded_exit(status: int) -> NoReturn:
@@ -191,7 +181,7 @@ def watch_exit(comm: Communicator, abort: Callable[[int], NoReturn]) -> None:
 
     sys.excepthook = uncaught
     _leave = leave
-    _replace_os_exit()
+    os._exit = _guarded_exit
     atexit.register(leave)
 
 
@@ -253,7 +243,7 @@ def guard_step() -> None:
     with contextlib.suppress(OSError):
         _guard = os.getpid(), subprocess.Popen(words, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
         atexit.register(say, "done")
-        _replace_os_exit()
+        os._exit = _guarded_exit
 
 
 def exit_process(status: int, word: str = "done") -> NoReturn:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import threading
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from himach.errors import UsageError
 from himach.ranks.launch.memory import node_memory
-from himach.ranks.launch.pool import RANK, NotBegunError, RankPool
+from himach.ranks.launch.pool import RANK, RankPool
 from himach.ranks.process_exit import promised_ranks, under_launcher
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class Ranks:
     run before have ended, from one process that has imported MDAnalysis and himach and runs nothing itself. Code, files
     and the environment count as they are when a run begins. After the death of a rank, an interruption or a change of
     the environment that process is a new one. Where MPI's library has no ranks that are forked (Open MPI, or MPICH
-    built for another launcher), each run starts its ranks by mpiexec, all but the first when it begins.
+    built for another launcher), each run starts its ranks by mpiexec when it begins.
 
     With `slurm` a job is submitted at once, and the first run waits for it. It ends with `close()`, the ``with`` block
     or this process, whatever ends that. An interruption or an error ends a run and not the job; interrupted before it
@@ -96,7 +95,7 @@ class Ranks:
 
     def _start(self) -> RankPool | JobPool:
         if self._options is None:
-            return RankPool(RANK, self.size, forks=True)
+            return RankPool(RANK, self.size)
         from himach.ranks.slurm.job_pool import JobPool
 
         pool = JobPool(self._options)
@@ -127,8 +126,6 @@ class Ranks:
         """Have all ranks do packed work (`pack_work`), which may keep pairs; return rank 0's result."""
         self._acquire()
         try:
-            with contextlib.suppress(NotBegunError):  # ranks were killed while they waited
-                return self._start_ranks().do(work, keeps)
             return self._start_ranks().do(work, keeps)
         finally:
             self._busy.release()

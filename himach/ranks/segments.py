@@ -1,10 +1,8 @@
-"""MPI's shared memory, whose names stay in /dev/shm when ranks are killed: `forget_segments()`, and two sweeps.
-
-``python -I -S segments.py START STATUS`` sweeps and exits with STATUS: this file imports no other of himach.
-"""
+"""MPI's shared memory, whose names stay in /dev/shm when ranks are killed: `forget_segments()`, `sweep()`."""
 
 import contextlib
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -16,7 +14,6 @@ MPICH = "mpich_shm_*"
 NAMES = (MPICH, "mpich_shar_tmp*", "ucx_shm_posix_*", "sm_segment.*", "vader_segment.*")
 DYING_SECONDS = 2.0  # most seconds that killed ranks still have segments
 CLOCK_SECONDS = 1.0  # seconds by which a file may seem older than it is
-STALE_SECONDS = 3600.0  # age of a segment that no rank is about to open, wherever its processes are
 
 
 def forget_segments() -> None:
@@ -29,11 +26,7 @@ def forget_segments() -> None:
 
 def shared_bytes() -> int:
     """Return the size of this node's shared memory in bytes, according to its file system."""
-    try:
-        status = os.statvfs(SHARED)
-    except OSError:
-        return sys.maxsize
-    return status.f_blocks * status.f_frsize
+    return shutil.disk_usage(SHARED).total if SHARED.exists() else sys.maxsize
 
 
 def sweep(start: float, shared: Path = SHARED) -> None:
@@ -45,18 +38,11 @@ def sweep(start: float, shared: Path = SHARED) -> None:
         time.sleep(0.05)
 
 
-def sweep_stale(shared: Path = SHARED) -> None:
-    """Unlink this user's old MPICH segments that no process has: those of a step that SLURM killed, guards and all."""
-    stale = set(_own_segments(shared, MPICH, 0.0, time.time() - STALE_SECONDS))
-    if stale:
-        _unlink_unused(stale)
-
-
-def _own_segments(shared: Path, name: str, start: float, until: float = sys.float_info.max) -> Iterator[str]:
+def _own_segments(shared: Path, name: str, start: float) -> Iterator[str]:
     for path in shared.glob(name):
         with contextlib.suppress(OSError):
             status = path.lstat()
-            if status.st_uid == os.geteuid() and start <= status.st_ctime <= until:
+            if status.st_uid == os.geteuid() and start <= status.st_ctime:
                 yield os.fspath(path)
 
 
@@ -90,8 +76,3 @@ def _open(folder: Path) -> Iterator[str]:
         for link in folder.iterdir():
             with contextlib.suppress(OSError):
                 yield os.readlink(link)
-
-
-if __name__ == "__main__":
-    sweep(float(sys.argv[1]))
-    sys.exit(int(sys.argv[2]))

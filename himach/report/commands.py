@@ -25,7 +25,7 @@ def report(folders: tuple[Path, ...], out: Path, methods: Path | None, template:
     Beside it methods, references and a checklist are written, as himach cite does.
     """
     from himach.ranks.quiet import quiet_ranks
-    from himach.report.files import write_report
+    from himach.report.report_files import write_report
 
     with quiet_ranks(0, command=True):
         for path in write_report(folders, out, methods=methods, templates=template, title=title):
@@ -39,9 +39,9 @@ def report(folders: tuple[Path, ...], out: Path, methods: Path | None, template:
 )  # fmt: skip
 def cite(folders: tuple[Path, ...], out: Path | None) -> None:
     """Tell what a paper says of the runs in these folders (--out): their methods, and the references."""
-    from himach.report.files import methods_files, write_methods
     from himach.report.folder import read_folder
     from himach.report.page import compose_methods
+    from himach.report.report_files import methods_files, write_methods
     from himach.report.template import render
 
     runs = [read_folder(folder) for folder in folders]
@@ -66,8 +66,8 @@ def bundle(folders: tuple[Path, ...], out: Path, title: str, author: str, licens
     """
     from himach.report.bundle.archive import METADATA, Payload, write_archive
     from himach.report.bundle.crate import collect_contents, metadata
-    from himach.report.files import check_out
     from himach.report.folder import read_folder
+    from himach.report.report_files import check_out
 
     contents = collect_contents([read_folder(folder) for folder in folders])
     check_out(out, [member.source for member in contents.members.values() if isinstance(member.source, Path)])

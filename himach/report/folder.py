@@ -1,34 +1,28 @@
-"""The folder that a run left: `read_folder()` reads it as a `RunFolder`, `read_table()` reads a table.
-
-``run.json`` must match ``data/run-schema.json`` (docs/run-json.md); other records are refused.
-"""
+"""The folder that a run left: `read_folder()` reads it as a `RunFolder`, `read_table()` reads a table."""
 
 from __future__ import annotations
 
 import csv
-import functools
 import io
-import json
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import fastjsonschema
 import numpy as np
 
 from himach.errors import UsageError
 from himach.output.cells import Cells
 from himach.output.claim import RECORD, unique_folders
 from himach.output.directory import listed_files
-from himach.output.names import unique_labels, unique_names
+from himach.output.file_names import unique_names
+from himach.output.record import SCHEMA, read_record  # noqa: F401, docs/run-json.md has the schema from here
 from himach.output.table import Table
 
-SCHEMA = Path(__file__).parent / "data" / "run-schema.json"
 #: Suffixes of figures.
 FIGURES = (".svg", ".png", ".pdf")
 #: Largest table that is read, in bytes: it takes some twenty times as much memory.
@@ -93,7 +87,7 @@ class RunFolder:
     @cached_property
     def analyses(self) -> tuple[AnalysisFiles, ...]:
         """The analyses in their order, with their files."""
-        labels = unique_labels([entry["name"] for entry in self.record["analyses"]])
+        labels = unique_names([entry["name"] for entry in self.record["analyses"]])
         entries = zip(labels, unique_folders(labels), self.record["analyses"], strict=True)
         return tuple(self._collect_files(*entry) for entry in entries)
 
@@ -136,33 +130,12 @@ def stages(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def read_folder(path: str | os.PathLike[str]) -> RunFolder:
-    """Read the folder that a run left; raises UsageError if the record is missing or does not match `SCHEMA`."""
+    """Read the folder that a run left; raises UsageError for another one."""
     folder = Path(os.path.abspath(path))
-    file = folder / RECORD
-    try:
-        record = json.loads(file.read_bytes(), parse_constant=int)  # NaN, which is no JSON, raises ValueError
-        _record_validator()(record)
-    except (FileNotFoundError, NotADirectoryError):
-        raise UsageError(
-            f"{path} is no folder of a run: there is no {RECORD} in it; name the folder that --out of himach run named"
-        ) from None
-    except OSError as error:
-        raise UsageError(f"the record {file} cannot be read ({error.strerror})") from None
-    except fastjsonschema.JsonSchemaValueException as error:
-        message = error.message.removeprefix("data.").replace("data must", "it must")
-        raise UsageError(f"{file} is no record of a run of himach's: {message}") from None
-    except (ValueError, RecursionError):
-        raise UsageError(f"{file} is no record of a run: it is not JSON") from None
+    record = read_record(folder / RECORD)
     names = record.get("files", [])
     files = listed_files(folder, names)
     return RunFolder(folder, _with_floats(record), files, tuple(name for name in names if name not in files))
-
-
-@functools.cache
-def _record_validator() -> Callable[[Any], Any]:
-    """Return a function that raises JsonSchemaValueException for a record that does not match the schema."""
-    validate: Callable[[Any], Any] = fastjsonschema.compile(json.loads(SCHEMA.read_bytes()), use_default=False)
-    return validate
 
 
 def _with_floats(record: dict[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from himach.output.text import alignment, cells_text, count
 from himach.report.citations import Piece, Reference, code, number_citations, parse_pieces
 from himach.report.convergence import small_plot
 from himach.report.folder import AnalysisFiles, RunFolder, stages
-from himach.report.results import result_lines, trust
+from himach.report.result_lines import result_lines, trust
 from himach.report.template import render, render_sentences
 from himach.uncertainty.estimate import Estimate, in_figures
 

@@ -1,96 +1,164 @@
-"""Columns of a long table, as passed to finish() and after the run: `RowColumn`; `long_table()` makes the table."""
+"""Columns of a long table: `RowFile` has its rows on the first rank's disk, `RowColumn` is a column for finish().
+
+After the run a `RowColumn` reads the CSV file to which it was written.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
+import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+import pickle
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from himach.analysis import TIME
-from himach.errors import HimachError, UsageError
+from himach.engine.shuffle.spill import Scratch
+from himach.errors import UsageError
 from himach.files import write_bytes
-from himach.output.cells import BINS, EDGE_CELLS, Cells, LongCells
+from himach.output.cells import BINS, EDGE_CELLS, PIECE_CELLS, Cells, LongCells
 from himach.output.table import Column, Table
-from himach.output.table_files import csv_pieces, csv_rows, encode_text, rows_text
-from himach.rows.spread import Bins, ColumnSummary, Counts, Moments, Spread
+from himach.rows.layout import Layout, join_cells
 
 #: Most bytes of a column read as one array.
 TOGETHER_BYTES = 1 << 32
 
 
+class RowFile:
+    """The rows of a long table, by column, in chunks."""
+
+    def __init__(self, directory: Path, layout: Layout) -> None:
+        self.layout = layout
+        self.starts = [0]  # first row of each chunk, and the number of rows
+        self._scratch = Scratch(directory)
+        self._places: dict[str, list[tuple[int, int]]] = {name: [] for name in layout}
+
+    def append(self, chunk: Mapping[str, Cells]) -> None:
+        """Add the rows of a chunk."""
+        for name, cells in chunk.items():
+            data = pickle.dumps(cells, protocol=5)
+            self._places[name].append((self._scratch.append(data), len(data)))
+        self.starts.append(self.starts[-1] + len(chunk[TIME]))
+
+    def cells(self, name: str, chunk: int) -> Cells:
+        """Return the cells of a column in a chunk."""
+        start, size = self._places[name][chunk]
+        data = np.empty(size, np.uint8)
+        self._scratch.read(start, data)
+        cells: Cells = pickle.loads(data)
+        return cells
+
+    def table(self) -> Table:
+        """Return the table, whose columns read this file."""
+        columns = {name: RowColumn(self, name) for name in self.layout}
+        return Table({**columns, TIME: Column(columns[TIME], "ps")})
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Mean, variance (mean squared deviation), minimum and maximum of a column of numbers."""
+
+    mean: float
+    variance: float
+    least: Any
+    most: Any
+
+
+@dataclass(frozen=True)
+class Bins:
+    """A column in bins of equal numbers of rows: `firsts`, and for numbers `least`, `most` and `means`, float64."""
+
+    firsts: Cells
+    least: Cells
+    most: Cells
+    means: npt.NDArray[np.float64] | None
+
+
+@dataclass(frozen=True)
+class ColumnSummary:
+    """First and last few cells, moments (for real numbers) and bins of a column."""
+
+    ends: tuple[Cells, Cells]
+    moments: Moments | None
+    bins: Bins
+
+
 class RowColumn(LongCells):
-    """A column of a table of rows, whose cells are in pieces.
+    """A column of a table of rows, read from a `RowFile` until `detach` is called, then from a CSV file."""
 
-    It reads cells from these pieces until `detach` is called, then from the file to which it was written.
-    """
-
-    def __init__(self, spread: Spread, name: str) -> None:
-        self.dtype = spread.layout[name]
-        self._spread: Spread | None = spread
-        self._name, self._rows, self._starts = name, spread.rows, spread.starts
-        self._summary: ColumnSummary | None = None  # after the run; available without the file
-        #: A CSV file, the number of this column, and the offsets of chunks.
-        self._written: tuple[Path, int, Counts] | None = None
+    def __init__(self, file: RowFile, name: str) -> None:
+        self.dtype = file.layout[name]
+        self._name = name
+        self._file: RowFile | None = file
+        self._starts = file.starts  # of chunks, and the number of rows
+        #: A CSV file, the number of this column, and the offsets of its pieces of `PIECE_CELLS` rows.
+        self._written: tuple[Path, int, list[int]] | None = None
 
     def __len__(self) -> int:
-        return self._rows
+        return self._starts[-1]
 
-    @property
+    @cached_property
     def summary(self) -> ColumnSummary:
-        """Summary of the column."""
-        return self._summary or self._own().summary[self._name]
+        """Summary of the column, which is available after the run without a file."""
+        ends = self[:EDGE_CELLS], self[-EDGE_CELLS:]
+        is_real = self.dtype is not None and self.dtype.kind in "biuf"
+        return ColumnSummary(ends, self._moments() if is_real else None, self._bins(BINS))
 
     def read(self, start: int, stop: int) -> Cells:
         """Return the cells from `start` to `stop`; after the run, numbers, or text as in the file."""
         width = 64 if self.dtype is None else self.dtype.itemsize
         if (stop - start) * width > TOGETHER_BYTES:
             raise UsageError(
-                f"column {self._name!r} has {self._rows:,} rows, too many to be read at once: go over its pieces(), or "
+                f"column {self._name!r} has {len(self):,} rows, too many to be read at once: go over its pieces(), or "
                 "take its mean(), std(), min(), max() or bins()"
             )
-        if self._spread is not None:
-            return self._spread.collect([self._name], start, stop)[self._name]
-        first, last = self.summary.ends
-        behind = self._rows - EDGE_CELLS
-        if stop <= len(first):
-            return first[start:stop]
-        if start >= max(behind, 0):
-            return last[start - behind : stop - behind]
-        return self._read_file(start, stop)
+        if self._file is None:
+            first, last = self.summary.ends
+            behind = len(self) - EDGE_CELLS
+            if stop <= len(first):
+                return first[start:stop]
+            if start >= max(behind, 0):
+                return last[start - behind : stop - behind]
+        return self._read(start, stop, self._chunk)
 
-    def _read_file(self, start: int, stop: int) -> Cells:
+    def _read(self, start: int, stop: int, load: Callable[[int], Cells]) -> Cells:
+        """Return the cells from `start` to `stop`; `load` returns those of a chunk."""
+        starts = self._starts
+        chunks = range(bisect_right(starts, start) - 1, bisect_left(starts, stop) if stop > start else 0)
+        parts = [load(chunk)[max(start - starts[chunk], 0) : stop - starts[chunk]] for chunk in chunks]
+        return join_cells(parts, self.dtype)
+
+    def _chunk(self, chunk: int) -> Cells:
+        return self._read_csv(chunk) if self._file is None else self._file.cells(self._name, chunk)
+
+    def _read_csv(self, chunk: int) -> Cells:
         name = f"column {self._name!r}"
         if self._written is None:
-            raise UsageError(f"{name} of {self._rows:,} rows was not written, and is gone with the ranks")
-        path, column, places = self._written
-        first_chunk = int(np.searchsorted(self._starts, start, side="right")) - 1
-        last_chunk = int(np.searchsorted(self._starts, stop, side="left"))
-        size = 0
-        parts: list[Any] = []
+            raise UsageError(f"{name} of {len(self):,} rows was not written, and is gone with the ranks")
+        path, column, offsets = self._written
+        size, cells = 0, self._cells([])
         try:
             with open(path, "rb") as file:
                 size = os.fstat(file.fileno()).st_size
-                file.seek(int(places[first_chunk]))
-                for chunk in range(first_chunk, last_chunk):
-                    text = file.read(int(places[chunk + 1] - places[chunk])).decode()
-                    parts.append(self._cells([row[column] for row in csv.reader(io.StringIO(text, newline=""))]))
+                file.seek(offsets[chunk])
+                text = file.read(offsets[chunk + 1] - offsets[chunk]).decode()
+            cells = self._cells([row[column] for row in csv.reader(io.StringIO(text, newline=""))])
         except OSError as error:
             raise UsageError(f"{name} is in {path}, which cannot be read ({error.strerror})") from None
         except (ValueError, IndexError):
             size = -1
-        skipped = start - int(self._starts[first_chunk])
-        if size != int(places[-1]) or sum(map(len, parts)) != int(self._starts[last_chunk] - self._starts[first_chunk]):
+        if size != offsets[-1] or len(cells) != self._starts[chunk + 1] - self._starts[chunk]:
             raise UsageError(f"{name} was written to {path}, which is another file by now")
-        if self.dtype is not None:
-            whole: Cells = np.concatenate(parts)[skipped : skipped + stop - start]
-            return whole
-        return [cell for part in parts for cell in part][skipped : skipped + stop - start]
+        return cells
 
     def _cells(self, texts: list[str]) -> Cells:
         if self.dtype is None:
@@ -101,108 +169,95 @@ class RowColumn(LongCells):
 
     def moments(self) -> Moments:
         """Return the moments for mean(), std(), min() and max()."""
-        if self.dtype is None or self.dtype.kind not in "biuf":
+        if (moments := self.summary.moments) is None:
             raise UsageError(f"column {self._name!r} has no mean: its cells are no real numbers")
-        moments = self.summary.moments
-        assert moments is not None
         return moments
+
+    def _moments(self) -> Moments:
+        """Return the moments, bitwise equal for any number of ranks."""
+        sums = []
+        with np.errstate(all="ignore"):
+            for cells in self.pieces():
+                values = np.asarray(cells, np.float64)
+                total = float(values.sum())
+                squares = float(np.square(values - total / len(values)).sum())
+                sums.append((len(values), total, squares, np.min(cells), np.max(cells)))
+            counts, totals, squared, low, high = zip(*sums, strict=True)
+            mean = _sum(totals) / len(self)
+            apart = np.array(counts) * np.square(np.divide(totals, counts) - mean)
+        return Moments(mean, _sum((*squared, *apart)) / len(self), np.min(low), np.max(high))
 
     def bins(self, count: int) -> Bins:
         """Return `firsts`, `least`, `most` and `means` of at most `count` bins with equal numbers of rows."""
         if count == BINS:
             return self.summary.bins
-        if self._spread is None:
+        if self._file is None:
             raise UsageError(f"column {self._name!r}: after the run there are {BINS} bins; take these")
-        return self._spread.bins([self._name], count)[self._name]
+        return self._bins(count)
 
-    def write_table(self, path: Path, header: Sequence[str], columns: Mapping[str, LongCells]) -> None:
-        """Write a table of such columns as CSV, with this header; raise HimachError if that fails."""
-        if self._spread is None:
-            quoted = any(b"\r" in text for text in csv_pieces(columns, header))
-            write_bytes(path, csv_pieces(columns, header, quoted))
-            return
-        own: dict[str, str] = {}
-        for name, column in columns.items():
-            if not isinstance(column, RowColumn) or column._spread is not self._spread:
-                raise UsageError(f"{path.name}: its columns are of tables of several analyses; make a table of each")
-            own[name] = column._name
-        try:
-            starts = _write(path, _texts(self._own(), header, own, quoted=False))
-        except _CarriageReturn:
-            starts = _write(path, _texts(self._own(), header, own, quoted=True))
-        for at, column in enumerate(columns.values()):
-            assert isinstance(column, RowColumn)
-            column._written = path, at, starts
+    def _bins(self, count: int) -> Bins:
+        count = max(1, min(count, len(self)))
+        edges = (np.arange(count + 1) * len(self) // count).tolist()
+        load = lru_cache(1)(self._chunk)  # a chunk has rows of several bins
+        bins = zip(*(_summarize(self._read(start, stop, load)) for start, stop in pairwise(edges)), strict=True)
+        firsts, *numbers = bins
+        if not numbers:
+            return Bins(list(firsts), list(firsts), list(firsts), None)
+        least, most, means = numbers
+        kind = self.dtype
+        return Bins(np.array(firsts, kind), np.array(least, kind), np.array(most, kind), np.array(means))
+
+    def write_table(self, path: Path, pieces: Iterable[bytes], columns: Mapping[str, LongCells]) -> None:
+        """Write the pieces of the CSV file of a table of such columns; raise HimachError if that fails."""
+        offsets: list[int] = []
+
+        def counted() -> Iterator[bytes]:
+            for piece in pieces:
+                yield piece
+                offsets.append(len(piece) + (offsets[-1] if offsets else 0))
+
+        write_bytes(path, counted())
+        for number, column in enumerate(columns.values()):
+            if isinstance(column, RowColumn) and column._file is not None:
+                column._written = path, number, offsets
 
     def write_array(self, path: Path) -> None:
         """Write the numbers as .npy."""
-        _write(path, _array(self._own(), self._name))
+        head = io.BytesIO()
+        assert self.dtype is not None
+        described = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (len(self),)}
+        np.lib.format.write_array_header_1_0(head, described)
+        write_bytes(path, chain([head.getvalue()], (np.asarray(piece).tobytes() for piece in self.pieces())))
 
     def detach(self, staged: Path, out: Path) -> None:
         """Prepare for reading after the run, when files below `staged` are in `out`."""
-        if self._spread is None:
+        if self._file is None:
             return
+        self.summary  # noqa: B018 - computed now, from the file of the run
+        self._file = None
         if self._written is not None:
-            path, at, places = self._written
-            self._written = out.absolute() / path.relative_to(staged), at, places
-        self._summary, self._spread = self.summary, None
-
-    def _own(self) -> Spread:
-        if self._spread is None:
-            raise UsageError(f"column {self._name!r} is not known any more: its rows were of a run that has ended")
-        return self._spread
+            path, number, offsets = self._written
+            self._written = out.absolute() / path.relative_to(staged), number, offsets
+            self._starts = [*range(0, len(self), PIECE_CELLS), len(self)]
 
     def __getstate__(self) -> dict[str, Any]:
-        if self._spread is not None:
+        if self._file is not None:
             raise TypeError(f"column {self._name!r} is in pieces, and stays where it is until the run has ended")
         return vars(self)
 
 
-class _CarriageReturn(Exception):  # noqa: N818 - no error
-    """A text contains a carriage return."""
+def _summarize(cells: Cells) -> tuple[Any, ...]:
+    """Return the first cell, and of numbers the least, the most and the mean."""
+    if not isinstance(cells, np.ndarray) or cells.dtype.kind not in "iuf":
+        return (cells[0],)
+    with np.errstate(all="ignore"):
+        return cells[0], np.fmin.reduce(cells), np.fmax.reduce(cells), np.mean(cells, dtype=np.float64)
 
 
-def _texts(spread: Spread, header: Sequence[str], columns: Mapping[str, str], quoted: bool) -> Iterator[bytes]:
-    """Yield the header and the rows of each chunk; `columns` maps names in the table to names in rows."""
-    names = list(dict.fromkeys(columns.values()))
-    for place in range(-1, len(spread.keys)):
-        rows: Iterable[Sequence[Any]] = [header]
-        if place >= 0:
-            cells = spread.cells(place, names)
-            rows = csv_rows({name: cells[own] for name, own in columns.items()})
-        text = rows_text(rows, quoted)
-        if "\r" in text and not quoted:
-            raise _CarriageReturn
-        yield encode_text(text)
-
-
-def _array(spread: Spread, name: str) -> Iterator[bytes]:
-    """Yield the header of a .npy file, then the numbers of each chunk."""
-    kind, head = spread.layout[name], io.BytesIO()
-    assert kind is not None
-    described = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": (spread.rows,)}
-    np.lib.format.write_array_header_1_0(head, described)
-    yield head.getvalue()
-    for place in range(len(spread.keys)):
-        yield np.asarray(spread.cells(place, [name])[name]).tobytes()
-
-
-def _write(path: Path, pieces: Iterable[bytes]) -> Counts:
-    """Write the header and the chunks of a file; return the offset of each chunk, and the end."""
-    starts = []
+def _sum(values: Sequence[float]) -> float:
+    """Return a correctly rounded sum; with infinities, of either or both signs, that of numpy."""
     try:
-        with open(path, "wb") as file:
-            for piece in pieces:
-                file.write(piece)
-                starts.append(file.tell())
-    except OSError as error:
-        with suppress(OSError):
-            os.truncate(path, 0)  # frees space for the next file
-        raise HimachError(f"{path} cannot be written ({error.strerror})") from None
-    return np.array(starts, np.int64)
-
-
-def long_table(spread: Spread) -> Table:
-    """Return the table of `spread` with columns in pieces."""
-    columns = {name: RowColumn(spread, name) for name in spread.layout}
-    return Table({**columns, TIME: Column(columns[TIME], "ps")})
+        return math.fsum(values)
+    except (ValueError, OverflowError):
+        with np.errstate(all="ignore"):
+            return float(np.sum(values))

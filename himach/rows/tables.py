@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from himach.engine.rows import RowStore
+from himach.analysis import TIME
+from himach.engine.rows import RowChunk, RowStore
 from himach.errors import UsageError
-from himach.output.cells import LongCells
+from himach.output.cells import Cells, LongCells
 from himach.output.table import Column, Table
 from himach.ranks.collective import meet, on_first_rank
 from himach.ranks.communicator import Communicator, World
-from himach.rows.column import long_table
-from himach.rows.spread import Spread, gather
+from himach.rows.column import RowFile
+from himach.rows.layout import chunk_cells, join_cells, table_layout
 
 T = TypeVar("T")
 
@@ -40,16 +40,48 @@ def gather_tables(
                 f"{label}: its table has {count:,} rows, {nbytes / 1e9:.1f} GB, and {memory / 1e9:.1f} GB may be "
                 "taken: name a directory for it (--out), into which its rows are written, or select fewer frames"
             )
-        failed = gather(world.comm, store)
-        tables.append(on_first_rank(world.comm, partial(_table, store, long, failed)))
+        tables.append(on_first_rank(world.comm, gather(world.comm, store, long)))
     return tables
 
 
-def _table(store: RowStore, long: bool, failed: Exception | None) -> Table:
-    if failed is not None:
-        raise failed
-    spread = Spread.from_store(store)
-    return long_table(spread) if long else spread.table()
+def gather(comm: Communicator, store: RowStore, long: bool) -> Callable[[], Table]:
+    """Move all ranks' rows to the first one (collective); return a function that returns their table there, or raises.
+
+    A `long` table is on the disk of that rank's node.
+    """
+    counts, *columns = zip(*comm.allgather((list(store.counts), store.names, store.kinds)), strict=True)
+    layout = table_layout(zip(*columns, strict=True))
+    rows: list[dict[str, Cells]] | RowFile = []
+    failed: Exception | None = None
+    for key, owner in sorted((key, rank) for rank, keys in enumerate(counts) for key in keys):
+        chunks = comm.gather(_chunk(store, key) if comm.rank == owner else None)
+        try:
+            if chunks is not None and failed is None:
+                if isinstance(chunks[owner], Exception):
+                    raise chunks[owner]
+                if long and isinstance(rows, list):
+                    rows = RowFile(store.memory.directory, layout)
+                rows.append(chunk_cells(chunks[owner], layout))
+        except Exception as error:  # continue: the other ranks still send their chunks
+            failed = error
+    store.close()  # frees its disk space
+
+    def table() -> Table:
+        if failed is not None:
+            raise failed
+        if isinstance(rows, RowFile):
+            return rows.table()
+        cells = {name: join_cells([chunk[name] for chunk in rows], dtype) for name, dtype in layout.items()}
+        return Table({**cells, TIME: Column(cells[TIME], "ps")})
+
+    return table
+
+
+def _chunk(store: RowStore, key: int) -> RowChunk | Exception:
+    try:
+        return store.chunk(key)
+    except Exception as error:  # sent to the first rank, which waits for the chunk
+        return error
 
 
 def lead(comm: Communicator, function: Callable[[], T]) -> T:

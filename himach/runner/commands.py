@@ -1,6 +1,6 @@
 """Work of ranks, which `on_ranks()` does here or on ranks that it starts.
 
-`RunCommand` and `StageCommand` are ``himach run`` and ``himach stage`` as plain text, which each rank interprets.
+`RunCommand` is ``himach run`` as plain text, which each rank interprets; `stage_command()` is ``himach stage``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from himach.errors import HimachError, UsageError, as_himach, printable_lines
 from himach.output.figures.drawer import Drawer
 from himach.ranks.collective import check_together, is_everywhere, on_first_rank, run_collectively
 from himach.ranks.communicator import World, alone
-from himach.ranks.launch.pool import RANK, pack_work, spawn
+from himach.ranks.launch.pool import RANK, RankPool, pack_work
 from himach.ranks.launch.preload import interrupts_wait, preload
 from himach.ranks.launch.stop_requests import sigusr1_ignored
 from himach.ranks.process_exit import guard_os_exit, is_interruption, promised_ranks, under_launcher
@@ -97,7 +97,7 @@ class RunCommand:
 
     def _make_job(self, world: World) -> Job:
         """Make the job on every rank; if pairs may be kept, record which files are opened while modules are loaded."""
-        from himach.runner.rerun import read_record, recorded_job
+        from himach.runner.rerun import recorded_job, repeatable_record
         from himach.runner.scripts import find_analyses
 
         record = files = None
@@ -106,7 +106,7 @@ class RunCommand:
 
             files = OpenedFiles()
         if self.rerun is not None:
-            record = on_first_rank(world.comm, partial(read_record, self.rerun), share=True)
+            record = on_first_rank(world.comm, partial(repeatable_record, self.rerun), share=True)
 
         def make() -> Job:
             with nullcontext() if files is None else files.recording():
@@ -137,26 +137,15 @@ def _check_same_scripts(first: list[bytes], own: dict[str, bytes]) -> None:
             )
 
 
-@dataclass(frozen=True)
-class StageCommand:
-    """Stage a trajectory."""
+def stage_command(options: StageOptions, assemble: bool, world: World) -> str | None:
+    """Stage a trajectory, or `assemble` its slices, as one of the ranks; return a message on rank 0 unless quiet."""
+    with quiet_ranks(world.comm.rank, command=True):
+        preload()
+        from himach.staging.assembly.assemble import assemble_here
+        from himach.staging.stage import stage
 
-    keywords: tuple[str, ...]  # ``NAME=VALUE`` for MDAnalysis
-    options: Mapping[str, Any]  # fields of `himach.staging.options.StageOptions` that were given
-    assemble: bool = False  # assemble slices that were pushed under the trajectory's name
-
-    def __call__(self, world: World) -> str | None:
-        """Stage as one of the ranks; return a message on rank 0 unless quiet."""
-        with quiet_ranks(world.comm.rank, command=True):
-            preload()
-            from himach.staging.assembly.assemble import assemble_here
-            from himach.staging.stage import stage
-
-            options = run_collectively(
-                world.comm, lambda: StageOptions(**self.options, keywords=parse_keywords(self.keywords))
-            )
-            message = assemble_here(world, options) if self.assemble else str(stage(world, options))
-            return None if options.quiet or world.comm.rank else message
+        message = assemble_here(world, options) if assemble else str(stage(world, options))
+        return None if options.quiet or world.comm.rank else message
 
 
 def run_here(world: World, job: Job, started: float) -> Result:
@@ -184,8 +173,8 @@ def on_ranks(work: Callable[[World], T], ranks: int | Ranks = 0, keeps: bool = F
     """Run `work` on several ranks or in this process; return its value on rank 0 or in this process."""
     if ranks:
         packed = pack_work(work)
-        reply = ranks.do(packed, keeps) if isinstance(ranks, Ranks) else spawn(RANK, ranks, packed, keeps, forks=True)
-        value: T = pickle.loads(reply)
+        do = ranks.do if isinstance(ranks, Ranks) else partial(RankPool(RANK, ranks).do, last=True)
+        value: T = pickle.loads(do(packed, keeps))
         return value
     if under_launcher():
         from himach.ranks.mpi import abort, connect
@@ -224,7 +213,7 @@ def check_ranks(ranks: int | Ranks | None) -> None:
         raise UsageError(f"ranks is {size!r}: it is a whole number of ranks, or himach.Ranks")
     if under_launcher() and size != promised_ranks():
         raise UsageError(
-            f"ranks={size}, but a launcher started {promised_ranks()} ranks; leave ranks out under srun or mpiexec"
+            f"{size} ranks, but a launcher started {promised_ranks()}; leave their number out under srun or mpiexec"
         )
     if size < 1:
         raise UsageError(f"ranks must be 1 or more, not {size}")

@@ -15,7 +15,7 @@ from himach.io.datasets.member import read_members, truncate
 from himach.io.datasets.opening import OpenFrames
 from himach.output.claim import RECORD
 from himach.output.parts import parts_text
-from himach.output.record import analysis_record
+from himach.output.record import analysis_record, read_record
 from himach.output.table import Table
 from himach.planning.closed_forms import stored_bytes
 from himach.planning.costs import Costs, observe
@@ -121,7 +121,7 @@ def _times(world: World, job: Job, counts: dict[str, int]) -> str:
     # DIR stands for the argument of --rerun.
     record, name, frames = job.earlier, "DIR", sum(counts.values())
     if record is None and job.out is not None and (job.out / RECORD).is_file():
-        record, name = json.loads((job.out / RECORD).read_text()), str(job.out)
+        record, name = read_record(job.out), str(job.out)
     if record is None:
         return (
             "How long it takes is not known: no run of these analyses has left a record. The same command with "

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,8 @@ from himach.output.cells import LongCells
 from himach.output.parts import collect_tables, tabulate
 from himach.output.record import Record
 from himach.output.table import Column, Estimated, Table
-
-if TYPE_CHECKING:
-    from himach.uncertainty import Estimate
+from himach.uncertainty import Estimate, count, halves, mean, of_blocks
+from himach.uncertainty import equilibration as equilibrated_at
 
 #: Most values that are used singly of a column that is not in memory; a longer one is averaged in this many bins.
 BINS = 1 << 16
@@ -117,8 +116,6 @@ def _positive(half_width: float) -> float:
 
 
 def _evaluate(request: Estimated, values: Any, level: float) -> Estimate[Any]:
-    from himach.uncertainty import Estimate, count, of_blocks
-
     try:
         estimate: Any
         if callable(request):
@@ -142,9 +139,6 @@ def _mean(
     equilibration: str | float | None,
 ) -> tuple[Record, Estimate[float]]:
     """Return the mean of a time series, as a record and as an estimate."""
-    from himach.uncertainty import equilibration as equilibrated_at
-    from himach.uncertainty import halves, mean
-
     values, times = _in_memory(table[column], "means"), None if times is None else _in_memory(times, "firsts")
     if times is not None and times[0] > times[-1]:  # the selection runs backwards, but equilibration does not
         values, times = values[::-1], times[::-1]

@@ -8,9 +8,12 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from himach.analysis import Analysis
+from himach.checkpoint import checkpoint_writer
+from himach.checkpoint.map_fingerprint import MapFingerprint, map_fingerprint
+from himach.checkpoint.reuse import CheckpointRun, PairsRequest, open_pairs
+from himach.checkpoint.sources import OpenedFiles
 from himach.errors import UsageError
 from himach.io.datasets.opening import OpenFrames
 from himach.io.universe.view import View
@@ -19,11 +22,6 @@ from himach.ranks.communicator import Communicator
 from himach.ranks.quiet import say
 from himach.runner.options import Job
 from himach.runner.place import OutcomePlace
-
-if TYPE_CHECKING:
-    from himach.checkpoint.map_fingerprint import MapFingerprint
-    from himach.checkpoint.reuse import CheckpointRun
-    from himach.checkpoint.sources import OpenedFiles
 
 #: Environment variable: seconds between two commits; a run without a request for pairs keeps them after twice that.
 EVERY = "HIMACH_KEEP_EVERY"
@@ -45,8 +43,6 @@ def kept_pairs(
     if files is None:
         yield None
         return
-    from himach.checkpoint.map_fingerprint import map_fingerprint
-    from himach.checkpoint.reuse import PairsRequest, open_pairs
 
     def fingerprints() -> list[MapFingerprint]:
         stamp, frames, steps = opened.stamp, opened.frames, job.steps(opened.frames)
@@ -80,11 +76,9 @@ def unrequested_keep_time(job: Job, started: float) -> float:
 
 
 def _interval() -> float:
-    from himach.checkpoint.checkpoint_writer import EVERY as USUAL
-
     text = os.environ.get(EVERY)
     try:
-        return USUAL if text is None else float(text)
+        return checkpoint_writer.EVERY if text is None else float(text)
     except ValueError:
         raise UsageError(f"{EVERY}={text}: it is a number of seconds") from None
 

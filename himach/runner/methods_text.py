@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
-import string
 import sys
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypedDict
 
 from himach.analysis import Analysis
@@ -21,6 +21,12 @@ from himach.output.record import Record
 CITED = re.compile(r"\[(10\.\d{4,9}/[^\s\]]+(?:[,;]\s+10\.\d{4,9}/[^\s\]]+)*)\]")
 #: DOIs that compiled modules of MDAnalysis request to be cited by; they have no source to read.
 COMPILED = {"MDAnalysis.lib.qcprot": ("10.1107/S0108767305015266", "10.1002/jcc.21439")}
+#: A request for a citation in the source of a module, and of a decorated class or method.
+CITE, DECORATED = (
+    re.compile(rf"^{call}\(\s*Doi\(\s*[\"']([^\"']+)", re.MULTILINE) for call in (r"due\.cite", r"@due\.dcite")
+)
+#: A parameter's name in braces, or braces that stand for themselves.
+FIELD = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 #: Maximum number of a list's items in a sentence.
 MOST_ITEMS = 12
 #: Prefix of a DOI in references.
@@ -60,14 +66,13 @@ def with_intervals(
     return captioned
 
 
-def with_groups(entries: Sequence[Record], chains: Iterable[Sequence[Analysis]], level: float | None) -> Any:
+def with_groups(entries: Sequence[Record], level: float | None) -> list[Record]:
     """Return an ensemble's entries of analyses with captions that describe how members and groups are drawn."""
     means = (
         f" Bands and bars are means over the members of a group and their intervals of {100 * (level or 0):g} %, by "
     )
     sentence = "Each member is a line or a point." + ("" if level is None else f"{means}Student's t over members.")
-    texts = [describe_methods(chain)["caption"] for chain in chains]
-    return [_extend({**entry, "caption": caption}, [sentence]) for entry, caption in zip(entries, texts, strict=True)]
+    return [_extend(entry, [sentence]) for entry in entries]
 
 
 def due_references(foreign: type[Any]) -> list[str]:
@@ -81,32 +86,16 @@ def due_references(foreign: type[Any]) -> list[str]:
     for cls in foreign.__mro__:
         if cls.__module__ in ("builtins", "MDAnalysis.analysis.base"):
             continue
-        for used in vars(sys.modules.get(cls.__module__, ast)).values():
-            dois += COMPILED.get(getattr(used, "__name__", ""), ()) if isinstance(used, types.ModuleType) else ()
-        try:
-            tree = ast.parse(inspect.getsource(sys.modules[cls.__module__]))
-        except (KeyError, OSError, TypeError, SyntaxError):  # a notebook's cell, or compiled
-            continue
-        for node in tree.body:
-            if isinstance(node, ast.Expr):
-                dois += _due_dois([node.value], "cite")
-            elif isinstance(node, ast.ClassDef) and node.name == cls.__name__:
-                dois += _due_dois(node.decorator_list, "dcite")
-                for method in node.body:
-                    if isinstance(method, ast.FunctionDef) and method.name in CALLED:
-                        dois += _due_dois(method.decorator_list, "dcite")
+        module = sys.modules.get(cls.__module__)
+        imported = (
+            [] if module is None else [used for used in vars(module).values() if isinstance(used, types.ModuleType)]
+        )
+        dois += [doi for used in imported for doi in COMPILED.get(used.__name__, ())]
+        called = [method for name, method in vars(cls).items() if name in CALLED]
+        for pattern, code in [(CITE, module), (DECORATED, cls), *((DECORATED, method) for method in called)]:
+            with suppress(OSError, TypeError):  # a notebook's cell, or compiled
+                dois += pattern.findall(textwrap.dedent(inspect.getsource(code)))
     return list(dict.fromkeys(dois))
-
-
-def _due_dois(calls: Iterable[ast.expr], name: str) -> Iterator[str]:
-    """Yield the DOIs of calls of ``due.cite(Doi(...))``, or of such decorators."""
-    for call in calls:
-        if not isinstance(call, ast.Call) or ast.unparse(call.func) != f"due.{name}":
-            continue
-        for argument in call.args:
-            match argument:
-                case ast.Call(func=ast.Name(id="Doi"), args=[ast.Constant(value=str(doi)), *_]):
-                    yield doi
 
 
 def _extend(entry: Record, sentences: Iterable[str]) -> Record:
@@ -125,25 +114,20 @@ def _fill_parameters(analysis: Analysis, what: str, mark: Callable[[str], str] |
     if not isinstance(text, str):
         raise UsageError(f"{label}: {what} must be a text, not {type(text).__name__}")
     settings, hints = analysis.settings(), {name: parameter.type for name, parameter in analysis.parameters().items()}
-    pieces = []
-    try:
-        for before, name, form, conversion in string.Formatter().parse(text):
-            pieces.append(before)
-            if name is None:
-                continue
-            if name not in settings or form or conversion:
-                field = name + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "")
-                hint = nearest(name, settings) if settings and name not in settings else ""
-                raise UsageError(
-                    f"{label}: {what} names {{{field}}}, which is no parameter{hint}; braces that are none of a "
-                    "parameter are written twice"
-                )
-            pieces.append(_value(settings[name], hints[name], mark or _code))
-    except HimachError:  # a UsageError is a ValueError, too
-        raise
-    except ValueError as error:
-        raise UsageError(f"{label}: {what}: {error}; braces that are none of a parameter are written twice") from None
-    return " ".join("".join(pieces).split())
+
+    def fill(match: re.Match[str]) -> str:
+        name = match[1]
+        if match[0] in ("{{", "}}"):
+            return match[0][0]
+        if name not in settings:
+            hint = nearest(name, settings) if name else ""
+            raise UsageError(
+                f"{label}: {what} names {match[0]}, which is no parameter{hint}; braces that are none of a parameter "
+                "are written twice"
+            )
+        return _value(settings[name], hints[name], mark or _code)
+
+    return " ".join(FIELD.sub(fill, text).split())
 
 
 def _value(value: Any, hint: Any, mark: Callable[[str], str]) -> str:

@@ -6,6 +6,7 @@ Fields with a help text become options of the command line (`himach.cli.shared`)
 
 from __future__ import annotations
 
+import ast
 import math
 import os
 import sys
@@ -18,7 +19,7 @@ from himach.errors import UsageError
 from himach.files import content_digest
 from himach.io.datasets.request import FramesRequest, option
 from himach.io.store.sizes import parse_size
-from himach.output.names import figure_formats, table_formats
+from himach.output.file_names import FIGURES, TABLES, figure_formats, table_formats
 from himach.ranks.duration import parse_seconds
 from himach.ranks.launch.memory import MIN_LIMIT_BYTES
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Part of `max_time` that is reserved for commits: this fraction, but at most this many seconds.
 LEFT, MOST_LEFT = 0.05, 20.0
+#: Options of files in `out`, with their names in `Output`.
+OUTPUT = {"table": "tables", "figure": "figures", "units": "units", "features": "features", "force": "force"}
 #: Maximum number of stages in a chain: more come from a `then` that makes new ones for ever.
 MOST_STAGES = 1000
 
@@ -60,7 +63,7 @@ class Output:
     figures
         Formats of plots: ``"png"``, ``"svg"``, ``"pdf"``, or several of them, such as ``"svg,pdf"``.
     units
-        Whether the headers of CSV files name the units of columns: ``r (Å)``, where it is ``r`` without.
+        Whether the headers of CSV files have units: ``r (Å)`` in place of ``r``.
     features
         Whether to write, of each member of an ensemble, the columns of tables in time as ``features/TABLE/MEMBER.npz``:
         ``X`` (frames, columns), ``time_ps`` and ``columns``.
@@ -81,8 +84,8 @@ class Output:
         if out is None:
             return {}
         out = out if isinstance(out, Output) else Output(out)
-        chosen = {"table": out.tables, "figure": out.figures}
-        return {"out": Path(out.directory), **chosen, "units": out.units, "features": out.features, "force": out.force}
+        values = {name: getattr(out, attribute) for name, attribute in OUTPUT.items()}
+        return {"out": Path(out.directory), **values}
 
 
 @dataclass(frozen=True)
@@ -93,20 +96,21 @@ class RunOptions(FramesRequest):
         "GROMACS index file: 'group NAME' in a selection has the atoms of its group.", type=Path, metavar="NDX"
     )
     memory: int | str | None = option(
-        "What pairs may take on a node, for example 2GB; the rest goes to its disk.  [default: a quarter of it]",
+        "Memory for pairs on a node, for example 2GB; more pairs go to its disk.  [default: a quarter of all]",
         metavar="SIZE",
     )
     pairs: Path | None = option(
-        "Keep here what map() gave; a run with the same DIR maps only frames that are not there.",
+        "Keep the pairs of map() here; a run with the same DIR maps only missing frames.",
         type=Path, metavar="DIR", recorded="pairs_directory",
     )  # fmt: skip
     reuse: str = option(
-        "Kept pairs of other code, parameters or data: map again and say why, use them, never use any.  "
+        "For kept pairs of other code, parameters or data: auto maps again and says why, always uses them, "
+        "never maps all frames.  "
         "[default: auto]",
         default="auto", choices=("auto", "always", "never"),
     )  # fmt: skip
     max_time: float | str | None = option(
-        "End mapping in time (55m, 1h30m, HH:MM:SS), keep it, exit with 75; the same command goes on.",
+        "Stop mapping in time (55m, 1h30m, HH:MM:SS), keep the pairs, exit with 75; the same command resumes.",
         metavar="TIME", recorded="",
     )  # fmt: skip
     out: Path | None = option("Write tables, plot and record here.", type=Path, metavar="DIR", short="-o", recorded="")
@@ -114,15 +118,15 @@ class RunOptions(FramesRequest):
         "Replace what a run of other analyses left in --out.", default=False, is_flag=True, recorded=""
     )
     units: bool = option(
-        "Name units in the headers of tables in --out: r (Å), where it is r without.",
+        "Write units into the headers of tables in --out: r (Å) in place of r.",
         default=False, is_flag=True, recorded="units_in_headers",
     )  # fmt: skip
     table: str | Sequence[str] = option(
-        "Formats of tables in --out, of parquet, nc and xvg, beside csv; several as parquet,nc.  [default: csv]",
+        "Formats of tables in --out beside csv: parquet, nc, xvg, or several as parquet,nc.  [default: csv]",
         default="csv", metavar="LIST",
     )  # fmt: skip
     figure: str | Sequence[str] = option(
-        "Formats of plots in --out, of svg, pdf and png; several as svg,pdf.  [default: png]",
+        "Formats of plots in --out: png, svg, pdf, or several as svg,pdf.  [default: png]",
         default="png", metavar="LIST",
     )  # fmt: skip
     confidence: float | str | None = option(
@@ -134,7 +138,7 @@ class RunOptions(FramesRequest):
         metavar="auto|TIME",
     )  # fmt: skip
     features: bool = option(
-        "Of each member of --ensemble write columns in time as --out/features/TABLE/MEMBER.npz, for Markov models.",
+        "Write each member's columns in time to --out/features/TABLE/MEMBER.npz, for Markov models.",
         default=False, is_flag=True,
     )  # fmt: skip
 
@@ -142,6 +146,8 @@ class RunOptions(FramesRequest):
         super().__post_init__()
         if self.features and self.ensemble is None:
             raise UsageError("features are of the members of an ensemble; of one trajectory, tables in out have them")
+        if self.out is not None and self.out.suffix[1:] in (*TABLES, *FIGURES) and not self.out.is_dir():
+            raise UsageError(f"out {self.out} is a folder: leave out {self.out.suffix}; --table, --figure name formats")
         level, start = self.confidence, self.equilibration
         refusal = f"confidence {level!r}: it is a level between 0 and 1, such as 0.95, or 'off'"
         self._set_fields(confidence=_number(level, "off", refusal, 0, 1))
@@ -313,8 +319,6 @@ def this_command() -> tuple[str, ...]:
 
 def parse_keywords(assignments: Sequence[str]) -> dict[str, Any]:
     """Parse ``NAME=VALUE`` words into keywords for MDAnalysis; evaluate Python literals; raises UsageError."""
-    import ast
-
     keywords: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")

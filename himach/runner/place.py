@@ -19,8 +19,8 @@ from himach.engine.failures import RAISED, failure
 from himach.errors import UsageError
 from himach.output.claim import FOLDER, STAGED, Claim, prepare_out
 from himach.output.directory import write_run
-from himach.output.names import unique_labels, unique_names
-from himach.output.parts import collect_units, uneven_parts
+from himach.output.file_names import unique_names
+from himach.output.parts import collect_tables, uneven_parts
 from himach.output.record import Record
 from himach.output.table import Table, default_outcome
 from himach.ranks.collective import on_first_rank
@@ -65,7 +65,7 @@ class OutcomePlace:
 def outcome_place(world: World, job: Job) -> Iterator[OutcomePlace]:
     """Claim the place of a job's outcome (collective)."""
     comm = world.comm
-    labels = unique_labels(job.labels)
+    labels = unique_names(job.labels)
     # A script may set these on its first rank alone; they hold for all.
     out, quiet = comm.bcast((job.out, job.quiet))
     on_first_rank(comm, job.check_place)
@@ -123,6 +123,6 @@ def _finish(stage: Analysis, results: Results, table: Table | None) -> Any:
 def units(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, dict[str, str]]:
     """Return the units of columns by table, for the record; none if an outcome cannot be written to files."""
     try:
-        return collect_units(labels, outcomes)
+        return {name: dict(table.units) for name, table in collect_tables(labels, outcomes).items() if table.units}
     except UsageError:  # showing or writing the outcome reports it
         return {}

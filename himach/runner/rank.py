@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from himach.analysis import Analysis
+from himach.checkpoint.checkpoint_writer import CheckpointWriter
 from himach.engine import Passed, RankFrames, run_pass
 from himach.io.datasets.origin_stamp import OriginChangedError
 from himach.io.datasets.source import Source
@@ -44,9 +45,6 @@ from himach.runner.options import Job, mapping_deadline
 from himach.runner.place import finish_all, outcome_place
 from himach.runner.rank_run import EnsembleContext, RankRun
 from himach.runner.run_record import dataset_record, readable, request_record, system_record, times_record
-
-if TYPE_CHECKING:
-    from himach.checkpoint.checkpoint_writer import CheckpointWriter
 
 Atoms = npt.NDArray[np.int64]
 
@@ -144,18 +142,15 @@ def _map_and_reduce(run: RankRun) -> tuple[Passed, Source]:
         hurry = source.hurry if writer is None else writer.hurry
         requests = StopRequests(mapping_deadline(job.max_time, run.started), hurry, comm=comm)
         work = _work(run, source, display, meeting)
-        keep, succeeded = True, False
+        keep = True
         try:
             with requests, nullcontext() if writer is None else writer.saving_on_stop(requests):
                 passed = run_pass(run.world, run.chains, work, meeting.together, memory, writer)
-            succeeded = True
         except OriginChangedError:
             keep = False
             raise
         finally:
             written = source.close(keep)
-            if writer is not None:
-                writer.close(succeeded)
     _close_frames(run, writer, written)
     warn_once(comm, [source.lost] if source.lost else [])
     return passed, source
@@ -227,7 +222,7 @@ def _conclude(
         run.common.times.add(passed.own, read, run.opened.at - run.opening)
     record = {
         **request,
-        "analyses": with_intervals(request["analyses"], place.labels, estimates),
+        "analyses": request["analyses"] if job.member else with_intervals(request["analyses"], place.labels, estimates),
         "units": columns,
         **planning,
         **({} if job.confidence == "off" else {"uncertainty": estimates}),
@@ -236,9 +231,6 @@ def _conclude(
     }
     if place.path is not None:
         record["files"] = lead(comm, partial(place.write, run.last_stages, outcomes or [], record)) or []
-    for store in passed.rows:
-        if store is not None:
-            store.close()
     return RankOutcome(outcomes, record, run.last_stages)
 
 

@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from himach.analysis import Analysis
+from himach.checkpoint.checkpoint_writer import CheckpointWriter
+from himach.checkpoint.reuse import CheckpointRun
+from himach.checkpoint.sources import OpenedFiles
 from himach.engine import Memory
 from himach.errors import UsageError
 from himach.frame import POSITIONS
@@ -23,7 +26,7 @@ from himach.io.datasets.subsets import open_readable
 from himach.io.frame_source import ReadOptions
 from himach.io.server.survey import ServedStore
 from himach.io.store.store import Store
-from himach.io.trajectories.urls.names import public_name
+from himach.io.trajectories.urls.url_names import public_name
 from himach.io.universe.view import View
 from himach.planning.observation import MemberTimes
 from himach.ranks.collective import on_first_rank, run_collectively, warn_once
@@ -36,11 +39,6 @@ from himach.runner.place import OutcomePlace, located
 from himach.staging.assembly.assemble import assemble_for_run
 from himach.zazen import assign
 from himach.zazen.node_frames import Share
-
-if TYPE_CHECKING:
-    from himach.checkpoint.checkpoint_writer import CheckpointWriter
-    from himach.checkpoint.reuse import CheckpointRun
-    from himach.checkpoint.sources import OpenedFiles
 
 Atoms = npt.NDArray[np.int64]
 
@@ -114,8 +112,6 @@ class RankRun:
         if self.job.transform_options.nojump:
             self.paths = run_collectively(comm, partial(Paths, self.job, self.opened))
         if comm.bcast(self.job.keeps):
-            from himach.checkpoint.sources import OpenedFiles
-
             topology = [] if self.job.topology is None else [public_name(self.job.topology)]
             self.files = OpenedFiles([*self.opened.origin.paths, *topology])
             self.files.digests.update(self.job.loaded)
@@ -162,8 +158,6 @@ class RankRun:
         """Return the writer of this rank's pairs, which may take so many bytes; None if none are kept."""
         if self.checkpoint is None:
             return None
-        from himach.checkpoint.checkpoint_writer import CheckpointWriter
-
         lasts, start = self.checkpoint.request.lasting, unrequested_keep_time(self.job, self.started)
         total, delay = sum(self.share.counts.values()), 0.0 if lasts else max(0.0, start - time.time())
         return CheckpointWriter(self.checkpoint, self.world.comm, total, source, memory, delay)

@@ -1,9 +1,8 @@
-"""Repetition of a run from its record: `read_record()` and `recorded_job()`."""
+"""Repetition of a run from its record: `repeatable_record()` and `recorded_job()`."""
 
 from __future__ import annotations
 
 import ast
-import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -13,51 +12,18 @@ from typing import Any
 from himach.errors import UsageError
 from himach.io.datasets.member import Member
 from himach.io.datasets.request import TransformOptions, absolute_cache
-from himach.output.claim import RECORD
+from himach.output.record import read_record
 from himach.runner.options import Job, RunOptions
 from himach.runner.scripts import find_analyses
 
-#: Fields without which a run cannot be repeated, and their types.
-REQUIRED_FIELDS: dict[str, type | tuple[type, ...]] = {
-    "himach": str,
-    "analyses": list,
-    "trajectory": list,
-    "universe": dict,
-    "dataset": dict,
-    "digests": dict,
-    "versions": dict,
-    "directory": str,
-    "cache": str,
-    "ranks": int,
-    "nodes": int,
-}
 
-
-def read_record(path: Path) -> dict[str, Any]:
-    """Read the record of a run from its file or folder."""
-    path = path / RECORD if os.path.isdir(path) else path
-    try:
-        record = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise UsageError(f"there is no record {path} to repeat") from None
-    except OSError as error:
-        raise UsageError(f"the record {path} cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError):
-        raise UsageError(f"{path} is no record of a run: it is not JSON") from None
-    if not isinstance(record, dict) or "himach" not in record:
-        raise UsageError(f"{path} is no record of a run of himach's")
-    missing = [name for name, kind in REQUIRED_FIELDS.items() if not isinstance(record.get(name), kind)]
-    if missing:
-        raise UsageError(f"{path} cannot be repeated: it does not tell {', '.join(missing)}")
-    missing = [name for name in ("frames", "atoms", "fingerprint", "path") if name not in record["dataset"]]
-    if missing:
-        raise UsageError(f"{path} cannot be repeated: its dataset has no {', '.join(missing)}")
+def repeatable_record(path: Path) -> dict[str, Any]:
+    """Read the record of a run from its file or folder; raises UsageError if an analysis cannot be found again."""
+    record = read_record(path)
     for entry in record["analyses"]:
-        if not isinstance(entry, dict) or not isinstance(entry.get("parameters"), dict):
-            raise UsageError(f"{path} is no record of a run of himach's: it names no analyses")
         if not entry.get("source"):
             reason = entry.get("unrepeatable", "it does not say where that was defined")
-            raise UsageError(f"{path}: {entry.get('name', 'the analysis')} cannot be repeated from a record: {reason}")
+            raise UsageError(f"{path}: {entry['name']} cannot be repeated from a record: {reason}")
     return record
 
 

@@ -13,17 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
+from himach.adapted import is_foreign
 from himach.analysis import Analysis, state_without_universe
-from himach.errors import (
-    AnalysisError,
-    UsageError,
-    checks_arguments,
-    unknown_argument,
-)
+from himach.errors import AnalysisError, UsageError, checks_arguments, unknown_argument
 from himach.io.datasets.member import Member
 from himach.io.datasets.request import TransformOptions
 from himach.io.datasets.universe_input import from_universe, is_universe
-from himach.io.trajectories.urls.names import strip_scheme
+from himach.io.trajectories.urls.url_names import strip_scheme
 from himach.output.record import Record
 from himach.ranks.collective import run_collectively
 from himach.ranks.communicator import World
@@ -33,7 +29,8 @@ from himach.ranks.quiet import quiet_ranks
 from himach.ranks.ranks import Ranks
 from himach.ranks.shared_arrays import by_value
 from himach.runner.commands import check_ranks, on_ranks, perform, run_here
-from himach.runner.options import Job, LiveOptions, Output, RunOptions, stages, this_command
+from himach.runner.options import OUTPUT, Job, LiveOptions, Output, RunOptions, stages, this_command
+from himach.runner.scripts import declared_stages, find_class
 
 if TYPE_CHECKING:
     from MDAnalysis import Universe
@@ -48,7 +45,6 @@ T = TypeVar("T")
 #: Pickled outcomes, the record, and the states of the last stages.
 PackedOutcome: TypeAlias = tuple[bytes, Record, list[dict[str, bytes]]]
 
-TABLES = {"table": "tables", "figure": "figures", "units": "units", "features": "features", "force": "force"}
 LIVE = ("on_update", *(field.name for field in fields(LiveOptions)))
 #: Hints for arguments that other functions or objects have.
 INSTEAD = {
@@ -56,7 +52,7 @@ INSTEAD = {
         (field.name for field in fields(TransformOptions)),
         "it is one of transform=[...], such as himach.transformations.Whole() or Fit('protein', reference=FILE)",
     ),
-    **{name: f"it is out=himach.Output(DIR, {into}=...)" for name, into in TABLES.items()},
+    **{name: f"it is out=himach.Output(DIR, {into}=...)" for name, into in OUTPUT.items()},
     **dict.fromkeys(LIVE, "himach.follow() analyses frames that still come"),
     "verbose": "it is progress=...",
     "trajectory": "it is called source",  # of himach.follow()
@@ -94,12 +90,12 @@ def run(
     Parameters
     ----------
     analysis
-        One analysis or several, which then share one pass over the frames. A text is what ``himach run`` calls one:
+        An analysis or several, which then share one pass over the frames. A text is what ``himach run`` calls it:
         ``"rdf"``, ``"script.py"``, ``"module:Class"``.
     trajectory
         A trajectory file, several that follow one another, a frame directory, or the name of a staged dataset. Or a
-        Universe of MDAnalysis: the same frames, of its files or of its memory, its topology as it is now, and its
-        transformations, if these need no other frame. The Universe stays at the frame at which it is.
+        Universe of MDAnalysis: its frames, its present topology, and those of its transformations that need no other
+        frame. The Universe stays at its frame.
     topology
         Topology file; not needed where the trajectory carries it.
     index
@@ -112,42 +108,40 @@ def run(
         Choice of frames as in ``universe.trajectory[start:stop:step]``: half-open, negative allowed. A text is a time:
         ``start="10ns", stop="50ns", step="100ps"``.
     frames
-        In place of these, frame numbers that ascend, negative ones from the end, or a boolean for every frame, as in
-        ``universe.trajectory[frames]``; or a text such as ``"0,5,10-20"``, whose ranges have both their ends.
+        In place of these, frame numbers that ascend, negative ones from the end, or a boolean for every frame; or a
+        text such as ``"0,5,10-20"``, whose ranges have both their ends.
     transform
-        What is done to each frame before map() sees it: some of `himach.transformations`, each once, in the order
-        ``Whole()``, ``NoJump()``, ``Cluster("protein")``, ``Center("protein")``, ``Wrap()``,
-        ``Fit("protein", reference=FILE)``.
+        Transformations of each frame before map(), from `himach.transformations`, each once, in the order ``Whole()``,
+        ``NoJump()``, ``Cluster("protein")``, ``Center("protein")``, ``Wrap()``, ``Fit("protein", reference=FILE)``.
     ranks
-        None: this process alone, or, where mpiexec or srun started several, this process as one of them. A number:
-        that many MPI ranks are started on this machine; the analyses may be defined in a notebook's cells. `Ranks`:
-        the run takes these, which are ready; they may be in a job of SLURM's.
+        A number starts that many MPI ranks on this machine; the analyses may be defined in a notebook's cells.
+        `Ranks` are ranks that stay, also in a job of SLURM's. None: this process, alone or as mpiexec or srun started
+        it.
     cache
-        ``"auto"``: frames are kept on the node's local disk, and read from there the next time; ``"off"``: they are
-        not; or a directory on that disk, in which ``{node}`` stands for the node's name.
+        ``"auto"`` keeps frames on the node's local disk, and reads them from there the next time; ``"off"`` does not;
+        or a directory on that disk, in which ``{node}`` stands for the node's name.
     memory
-        Bytes that the pairs of a node's ranks may take together, or a size such as ``"2GB"``; what is beyond goes to
-        the node's disk (``$TMPDIR``, else ``/var/tmp``). None: a quarter of what the node or its control group has.
+        Bytes that the pairs of a node's ranks may take together, or a size such as ``"2GB"``; the rest goes to the
+        node's disk (``$TMPDIR``, else ``/var/tmp``). None: a quarter of what the node or its control group has.
     pairs
-        Directory in which what map() gave is kept, so that a later run maps only frames that are not there: one that
-        goes on after an end of any kind, over a longer trajectory, another choice of frames, or with a new reduce().
-        All nodes must see it.
+        Directory that all nodes see, in which the results of map() are kept: a later run maps only frames that are
+        missing there, after an end of any kind, of a longer trajectory, another choice of frames, or a new reduce().
     reuse
-        What to do where pairs were kept by another code, parameters or data: ``"auto"``: map again beside them, and say
-        why; ``"always"``: use them all the same; ``"never"``: map again in any case.
+        Kept pairs of other code, parameters or data: ``"auto"`` maps again and says why, ``"always"`` uses them,
+        ``"never"`` maps in any case.
     max_time
-        Time after which no more frames are mapped, in seconds or as ``"55m"``, ``"1h30m"``, ``"HH:MM:SS"``: what is
-        mapped is kept in `pairs`, or under `out`, and a `TimeUpError` is raised; the same call then goes on.
+        Time after which no more frames are mapped, in seconds or as ``"55m"``, ``"1h30m"``, ``"HH:MM:SS"``: their pairs
+        are kept in `pairs`, or under `out`, and a `TimeUpError` is raised; the same call then goes on.
     out
         Directory for tables, arrays, plots and the record of the run; or `himach.Output`, which says in which formats.
     confidence
-        Level of the intervals that stand beside estimates, 0.95 by default; ``"off"``: there are none.
+        Level of the intervals beside estimates, 0.95 by default; ``"off"``: there are none.
     equilibration
-        Which values count for the means of columns in time: ``"auto"``: those from where the column is equilibrated; a
-        number: those from this time on, in ps; None: all, and where it is equilibrated is told.
+        Start of the values that count for means of columns in time: ``"auto"`` detects it, a number is a time in ps;
+        None: all values count, and the detected start is reported.
     progress
-        Whether to show progress on standard error; None shows it in a terminal or notebook only. As `out`, it is what
-        the first rank says where there are several.
+        Whether to show progress on standard error; None shows it in a terminal or notebook only. Of several ranks, the
+        first says this and `out`.
     universe
         Keywords for MDAnalysis (dt, atom_style, ...).
     **parameters
@@ -192,8 +186,6 @@ def requested_job(arguments: Mapping[str, Any]) -> Job:
 
 
 def _job(arguments: Mapping[str, Any]) -> Job:
-    from himach.runner.scripts import declared_stages
-
     analysis = arguments["analysis"]
     several = isinstance(analysis, Sequence) and not isinstance(analysis, str)
     analyses = [_instance(item, several, arguments) for item in (analysis if several else [analysis])]
@@ -283,14 +275,10 @@ def sent_by_value(analyses: Iterable[object]) -> AbstractContextManager[None]:
 
 def _instance(item: Any, several: bool, arguments: Mapping[str, Any]) -> Analysis:
     """Return an instance, of a class with the parameters among the arguments of `run`; raise UsageError for others."""
-    from himach.adapted import is_foreign
-
     if isinstance(item, str):
-        from himach.runner.scripts import find_class
-
         item = find_class(item)
     elif is_foreign(item) or is_foreign(type(item)):
-        raise UsageError(f"{item!r} is an analysis of MDAnalysis: himach.mdanalysis.run(...) runs what it is made of")
+        raise UsageError(f"{item!r} is an analysis of MDAnalysis: himach.mdanalysis.run() takes its instances")
     elif not isinstance(item, Analysis) and not (isinstance(item, type) and issubclass(item, Analysis)):
         raise UsageError(
             f"{item!r} is no himach.Analysis; give one or its class (himach.examples.load(name) has the built-ins)"

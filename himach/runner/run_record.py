@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import json
 import os
 import platform
+import re
 import sys
 import time
 import warnings
@@ -18,29 +18,30 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import resolve_name
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import MDAnalysis
+import numpy as np
+from MDAnalysis.core.selection import NucleicSelection, ProteinSelection, WaterSelection
+from MDAnalysis.core.topology import Topology
+
+from himach import examples
 from himach.analysis import GIVEN, Analysis
 from himach.files import content_digest
 from himach.io.datasets.opening import OpenFrames
 from himach.io.datasets.universe_input import UniverseInput
 from himach.io.trajectories.urls.byte_file import local_path
-from himach.io.trajectories.urls.names import absolute, is_url, redact
-from himach.output.formats import to_json
+from himach.io.trajectories.urls.url_names import absolute, is_url, redact
+from himach.output.outcome_files import to_json
 from himach.output.record import Record, analysis_record
 from himach.runner.methods_text import describe_methods
 from himach.runner.options import Job, stages
 from himach.runner.scripts import declared_stages, stage_class
 from himach.selection import chosen, frames_text
 from himach.state_hash import topology_digest
-from himach.user_code import SCRIPT_MODULE, is_installed, is_library, is_own, module_file
-
-if TYPE_CHECKING:
-    from MDAnalysis.core.topology import Topology
+from himach.user_code import SCRIPT_MODULE, is_installed, is_library, module_file, own_modules
 
 #: Length of a file's digest.
 DIGITS = 64
@@ -112,8 +113,6 @@ def readable(digests: Mapping[str, str]) -> dict[str, str]:
 
 def residue_kinds(topology: Topology) -> dict[str, int]:
     """Return the number of residues of each kind, as MDAnalysis's selections define it, the most frequent first."""
-    from MDAnalysis.core.selection import NucleicSelection, ProteinSelection, WaterSelection
-
     names = getattr(topology, "resnames", None)
     if names is None:
         return {}
@@ -134,8 +133,6 @@ def residue_kinds(topology: Topology) -> dict[str, int]:
 
 def find_source(analysis: Analysis) -> ScriptSource:
     """Return where an analysis's class is found; without a `spec` if the instance has more than its parameters."""
-    from himach import examples
-
     cls = type(analysis)
     if reason := _made_by_hand(analysis):
         return ScriptSource(None, _class_file(cls), reason)
@@ -160,9 +157,6 @@ def find_source(analysis: Analysis) -> ScriptSource:
 
 
 def _request(job: Job, opened: OpenFrames, mpi: str | None) -> dict[str, Any]:
-    import MDAnalysis
-    import numpy as np
-
     topology = None if job.topology is None else absolute(job.topology)
     code, folders = _code_files(job.analyses)
     reference = job.transform_options.reference
@@ -245,20 +239,15 @@ def _class_file(cls: type[Analysis]) -> str | None:
 
 
 def _code_files(analyses: Sequence[Analysis]) -> tuple[list[str], list[str]]:
-    """Return the code files of analyses, others of their folders, what these import elsewhere; and their folders."""
+    """Return the code files of analyses and of the user's modules that they import, and their folders."""
     classes = [getattr(type(analysis), "foreign", type(analysis)) for analysis in analyses]
     sources = [find_source(analysis).file for analysis in analyses]
     scripts = [file for file in sources if file is not None]
-    own = {cls.__module__ for cls, file in zip(classes, sources, strict=True) if file and not is_installed(file)}
-    folders = list(dict.fromkeys(filter(None, map(_import_folder, sorted(own)))))
-    inside = tuple(os.path.join(os.path.dirname(file), "") for file in scripts if not is_installed(file))
-    inside += tuple(os.path.join(_package_folder(module), "") for module in own if _package_folder(module))
-    files = {name: module_file(name) for name in list(sys.modules) if inside and module_file(name)}
-    loaded = {os.path.realpath(file): name for name, file in files.items() if not is_installed(file)}
-    below = {name: path for path, name in loaded.items() if path.startswith(inside)}
-    elsewhere = _find_imported({*own, *below})
-    paths = {*below.values(), *(os.path.realpath(module_file(name)) for name in elsewhere)}
-    folders += filter(None, map(_import_folder, sorted(elsewhere)))
+    names = {cls.__module__ for cls, file in zip(classes, sources, strict=True) if file and not is_installed(file)}
+    own = {package for name in names for package in itertools.accumulate(name.split("."), "{}.{}".format)}
+    modules = [*sorted(own), *sorted(_find_imported(own))]
+    paths = {os.path.realpath(module_file(name)) for name in modules if module_file(name)}
+    folders = filter(None, map(_import_folder, modules))
     return [*scripts, *sorted(paths - {*scripts})], list(dict.fromkeys(folders))
 
 
@@ -278,36 +267,16 @@ def _package_version(package: str) -> str | None:
 
 
 def _find_imported(modules: set[str]) -> set[str]:
-    """Return the user's own loaded modules that modules import directly or indirectly."""
-    visited, pending = {*modules, "__main__"}, [*modules]
+    """Return the user's own loaded modules that modules name, directly or indirectly, so that they may import them."""
+    loaded, reached, pending = own_modules(), {*modules}, [*modules]
     while pending:
-        module, text = pending.pop(), b""
+        words: set[bytes] = set()
         with suppress(OSError):  # a module without a file
-            text = Path(module_file(module)).read_bytes()
-        for name in _parse_imports(text, getattr(sys.modules.get(module), "__package__", None)):
-            if name not in visited and module_file(name) and is_own(name):
-                visited.add(name)
-                pending.append(name)
-    return visited - modules - {"__main__"}
-
-
-@lru_cache(1000)  # a notebook runs the same code again and again
-def _parse_imports(text: bytes, package: str | None) -> tuple[str, ...]:
-    """Return the names of modules and their contents that a module of a package imports, with names of packages."""
-    try:
-        nodes = list(ast.walk(ast.parse(text)))
-    except (SyntaxError, ValueError):  # a compiled module
-        return ()
-    imported: dict[str, None] = {}
-    for node in nodes:
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
-        if isinstance(node, ast.ImportFrom):
-            with suppress(ImportError):  # beyond its package
-                origin = resolve_name("." * node.level + (node.module or ""), package)
-                names = [origin, *(f"{origin}.{name}" for name in names)]
-        for name in names:
-            imported.update(dict.fromkeys(itertools.accumulate(name.split("."), "{}.{}".format)))
-    return tuple(imported)
+            words = set(re.findall(rb"\w+", Path(module_file(pending.pop())).read_bytes()))
+        named = {name for name in loaded if name.rpartition(".")[2].encode() in words}
+        pending += sorted(named - reached)
+        reached |= named
+    return reached - modules
 
 
 def _import_folder(module: str) -> str | None:
@@ -315,17 +284,7 @@ def _import_folder(module: str) -> str | None:
     path = os.path.realpath(module_file(module)) if module_file(module) else None
     if path is None or module.startswith(SCRIPT_MODULE):
         return path and os.path.dirname(path)
-    steps = module.count(".") + (1 if os.path.basename(path) != "__init__.py" else 2)
-    for _ in range(steps):
-        path = os.path.dirname(path)
-    return path
-
-
-def _package_folder(module: str) -> str:
-    """Return the folder of a module's outermost package; "" if it is in no package."""
-    top, dot, _ = module.partition(".")
-    folder = _import_folder(module)
-    return os.path.join(folder, top) if dot and folder else ""
+    return str(Path(path).parents[module.count(".") + (os.path.basename(path) == "__init__.py")])
 
 
 def _files_named(analyses: Iterable[Analysis]) -> Iterator[str]:

@@ -20,11 +20,12 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, TypeAlias
 
+from himach import examples
 from himach.adapted import adapted, is_foreign, refusal, takes_function
 from himach.analysis import Analysis
 from himach.errors import AnalysisError, UsageError, nearest
 from himach.files import read_toml
-from himach.output.names import unique_labels
+from himach.output.file_names import unique_names
 from himach.parameters import Parameter
 from himach.ranks.process_exit import is_interruption
 from himach.runner.methods_text import doc_summary, due_references, named_references
@@ -44,8 +45,6 @@ def find_analyses(
 
 def find_class(spec: str, loaded: Loaded | None = None) -> type[Analysis]:
     """Return the analysis class that `spec` names; do not run a script in `loaded` again."""
-    from himach import examples
-
     path, _, class_name = spec.partition(":")
     if path.endswith(".py"):
         loaded = {} if loaded is None else loaded
@@ -62,7 +61,7 @@ def find_class(spec: str, loaded: Loaded | None = None) -> type[Analysis]:
             f"{path} is no analysis, whose script's name ends in .py; a trajectory is named by -t PATH, each of "
             "several by a -t of its own, and a topology by --topology PATH"
         )
-    raise UsageError(f"there is no analysis {spec!r}{nearest(spec, examples.BUILTINS)} (a script's name ends in .py)")
+    raise UsageError(f"there is no analysis {spec!r}{examples.built_in_hint(spec)} (a script's name ends in .py)")
 
 
 class _ScriptLoader(SourceFileLoader):
@@ -169,14 +168,12 @@ def _choose(analyses: Mapping[str, type[Any]], path: str, class_name: str) -> ty
 
 def foreign_analyses(package: str) -> dict[str, str]:
     """Return summaries of the runnable MDAnalysis analyses in a package or module, by spec."""
-    from himach import examples
-
     if package == "MDAnalysis":
         package = "MDAnalysis.analysis"
     top = package.partition(".")[0]
     is_name = all(part.isidentifier() for part in package.split("."))
     if not is_name or not (top in sys.modules or importlib.util.find_spec(top)):
-        raise UsageError(f"there is no analysis and no module {package!r}{nearest(package, examples.BUILTINS)}")
+        raise UsageError(f"there is no analysis and no module {package!r}{examples.built_in_hint(package)}")
     _load_module(package)
     with warnings.catch_warnings():
         warnings.showwarning = lambda *arguments, **options: None
@@ -238,7 +235,7 @@ def set_parameters(
     classes: Sequence[type[Analysis]], assignments: Sequence[str], recorded: Sequence[Mapping[str, Any]] = ()
 ) -> list[Analysis]:
     """Return instances of the analyses with their parameters set."""
-    labels = unique_labels([cls.label() for cls in classes])
+    labels = unique_names([cls.label() for cls in classes])
     chains = [[_Stage(declared, declared.label()) for declared in declared_stages(cls)] for cls in classes]
     for chain, label in zip(chains, labels, strict=True):
         chain[0].label = label

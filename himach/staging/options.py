@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from himach.errors import UsageError
 from himach.io.datasets.request import DatasetRequest, check_choices, option
 from himach.io.store.sizes import parse_size
-from himach.io.trajectories.urls.names import refuse_urls
+from himach.io.trajectories.urls.url_names import refuse_urls
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,6 @@ class StageOptions(DatasetRequest):
     idle: float | None = option("End --follow when no frame has come for so long.", type=float, metavar="SECONDS")
     server: str = ""  # from `himach.io.server.survey.format_choice`: stage what this server and its peers hold
     quiet: bool = False  # show no progress
-    segment_size: int = 0  # bytes of a full segment; 0: fit the quota
 
     def __post_init__(self) -> None:
         super().__post_init__()

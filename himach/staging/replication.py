@@ -87,18 +87,12 @@ def _replicate(leaders: Communicator, dataset: Dataset, n_frames: int, copies: i
     for start in range(0, len(present), FRAMES_AT_ONCE):
         numbers = np.asarray(present[start : start + FRAMES_AT_ONCE].to_array(), dtype=np.int64)
         own = run_collectively(leaders, partial(dataset.holds, numbers, native=True))
-        for batch in _rounds(leaders, dataset, plan(_gather_flags(leaders, own), numbers, copies)):
+        for batch in _rounds(leaders, dataset, plan(np.array(leaders.allgather(own)), numbers, copies)):
             frames = exchange(leaders, batch, dataset.read)
             requested = sum(len(moved) for (_, target), moved in batch.items() if target == leaders.rank)
             unread += requested - len(frames)
             written += run_collectively(leaders, partial(write_natively, dataset, frames))
     return written, unread
-
-
-def _gather_flags(leaders: Communicator, flags: Flags) -> Flags:
-    """Return the flags of all nodes, bool (nodes, n)."""
-    bits = np.frombuffer(b"".join(leaders.allgather(np.packbits(flags).tobytes())), np.uint8)
-    return np.unpackbits(bits.reshape(leaders.size, -1), axis=1, count=len(flags)).astype(bool)
 
 
 def plan(native: Flags, numbers: Numbers, copies: int) -> dict[tuple[int, int], Numbers]:

@@ -3,77 +3,55 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
+from pyroaring import BitMap64
 
-from himach.errors import NoFrameError, TrajectoryError, UsageError
-from himach.io.datasets.opening import share_from_first
-from himach.io.datasets.subsets import Readable
+from himach.errors import NoFrameError, TrajectoryError
+from himach.io.datasets.opening import open_to_write, share_from_first
+from himach.io.datasets.request import DatasetRequest
 from himach.io.frame_source import Numbers
-from himach.io.store.quota import check_quota, chosen_quota, open_chosen
 from himach.io.store.store import Store
-from himach.io.trajectories.index.xdr_index import XdrIndex
 from himach.io.trajectories.origin import Origin, open_origin
 from himach.io.trajectories.xdr_file import XdrFile
+from himach.io.trajectories.xdr_index import XdrIndex
 from himach.ranks.collective import Meeting, run_collectively
 from himach.ranks.communicator import Communicator, World
 from himach.ranks.progress import Progress
 from himach.staging.options import StageOptions
 
-PART_TAG = 43
-
 
 def open_store(comm: Communicator, job: StageOptions) -> Store:
     """Open this node's store and set its quota (collective)."""
-
-    def open_with_quota() -> Store:
-        store, reason = open_chosen(job.cache)
-        if store is None:
-            raise UsageError(reason)
-        quota = chosen_quota(store.path, job.quota)
-        check_quota(store.path, quota, job.segment_size)
-        store.set_quota(quota)
-        return store
-
-    return run_collectively(comm, open_with_quota)
+    return run_collectively(comm, partial(open_to_write, job.cache, "", job.quota))
 
 
-def missing_part(world: World, placement: str, span: range, stored: Readable, aliens: bool = False) -> Numbers:
-    """Return the frames of `span` that this rank stages, ascending: its part of its node's frames native nowhere.
+def gather_stored(world: World, stored: Callable[[], BitMap64]) -> BitMap64:
+    """Return the frames that any node has, from what `stored` returns on each node's first rank (collective)."""
+    own = run_collectively(world.comm, lambda: None if world.leaders is None else stored())
+    frames: BitMap64 = world.node.bcast(world.leaders and world.leaders.allreduce(own, op=operator.or_))
+    return frames
 
-    The node of a frame depends only on the span and the nodes, so a resumed stage spreads frames like an unbroken one.
+
+def own_part(world: World, placement: str, frames: BitMap64, stored: BitMap64) -> Numbers:
+    """Return this rank's part of its node's `frames` that are not `stored`, ascending.
+
+    What is stored decides on no frame's node, so a resumed stage spreads frames like an unbroken one.
     """
-    nodes, node = len(world.nodes), world.node_index
-    if placement == "spread":
-        assigned = range(span.start + (node - span.start) % nodes, span.stop, nodes)
+    nodes, node, n = len(world.nodes), world.node_index, len(frames)
+    if placement == "runs":
+        missing = frames[node * n // nodes : (node + 1) * n // nodes] - stored
     else:
-        assigned = span[node * len(span) // nodes : (node + 1) * len(span) // nodes]
-
-    def find_missing() -> list[Numbers]:
-        if world.leaders is None:
-            return []
-        native, alien = (np.zeros(-(-len(span) // 64), dtype=np.uint64) for _ in range(2))
-        stored.mark(span, native, alien)
-        if aliens:
-            native |= alien
-        if world.leaders.size > 1:
-            world.leaders.Allreduce(native.copy(), native, op=world.bor)
-        bits = np.unpackbits(native.view(np.uint8), count=len(span), bitorder="little")
-        places = np.flatnonzero(bits[assigned.start - span.start : assigned.stop - span.start : assigned.step] == 0)
-        return np.array_split(assigned.start + assigned.step * places, world.node.size)
-
-    parts = run_collectively(world.comm, find_missing)
-    if not parts:
-        part: Numbers = world.node.recv(source=0, tag=PART_TAG)
-        return part
-    for request in [world.node.isend(numbers, rank, PART_TAG) for rank, numbers in enumerate(parts) if rank]:
-        request.wait()
-    return parts[0]
+        missing = (frames & BitMap64(range(node, frames[-1] + 1 if frames else 0, nodes))) - stored
+    rank, ranks, n = world.node.rank, world.node.size, len(missing)
+    return np.asarray(missing[rank * n // ranks : (rank + 1) * n // ranks].to_array(), dtype=np.int64)
 
 
 def fill(world: World, job: StageOptions, n_frames: int, write: Callable[[Callable[[int], None]], int]) -> int:
@@ -89,8 +67,8 @@ def fill(world: World, job: StageOptions, n_frames: int, write: Callable[[Callab
         return int(world.comm.allreduce(meeting.together(work)))
 
 
-POLL_SECONDS = 1.0
-POLL_DIVISOR = 10  # limits polling of a growing file to a tenth of the time
+POLL_SECONDS = 0.25  # minimum seconds between polls of growing files
+POLL_FACTOR = 10  # limits polling to a tenth of the time
 DAMAGE_SECONDS = 10.0  # seconds without growth after which an unreadable file counts as damaged
 
 
@@ -112,10 +90,47 @@ def open_growing(job: StageOptions, indexes: Mapping[str, XdrIndex]) -> Origin:
             time.sleep(POLL_SECONDS)
 
 
-def _open_quietly(job: StageOptions, indexes: Mapping[str, XdrIndex]) -> Origin:
+def _open_quietly(request: DatasetRequest, indexes: Mapping[str, XdrIndex]) -> Origin:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a truncated last frame is expected here
-        return open_origin(job.trajectories, job.topology, job.keywords, indexes)
+        return open_origin(request.trajectories, request.topology, request.keywords, indexes)
+
+
+class GrowingFiles:
+    """A trajectory of which the last file grows: `origin` as it was at the last poll, None before its first frame."""
+
+    def __init__(self, request: DatasetRequest, origin: Origin | None = None) -> None:
+        self.origin = origin
+        self._request = request
+        self._states: list[tuple[int, int]] = []
+        self._next_poll = 0.0
+
+    def poll(self) -> Origin | None:
+        """Open the trajectory again if its files have changed; spend at most a tenth of the time on that."""
+        now = time.monotonic()
+        if now >= self._next_poll:
+            files = [] if self.origin is None else self.origin.files
+            paths = [path for file in files for path in file.stamps] or self._request.trajectories
+            # A manifest may list more frames in the same number of bytes.
+            states = [(status.st_size, status.st_mtime_ns) for status in map(os.stat, map(os.path.expanduser, paths))]
+            if states != self._states:
+                self._states = states
+                self._reopen({file.path: file.index for file in files if isinstance(file, XdrFile)})
+            self._next_poll = time.monotonic() + max(POLL_SECONDS, POLL_FACTOR * (time.monotonic() - now))
+        return self.origin
+
+    def _reopen(self, indexes: Mapping[str, XdrIndex]) -> None:
+        try:
+            new = _open_quietly(self._request, indexes)
+        except TrajectoryError:
+            return  # the file is being written; the next poll finds it whole
+        old = self.origin
+        if old is not None and (new.n_frames < old.n_frames or new.n_atoms != old.n_atoms):
+            raise TrajectoryError(
+                f"{new.paths[-1]} had {old.n_frames} frames of {old.n_atoms} atoms and now has {new.n_frames} of "
+                f"{new.n_atoms}: it was replaced while it was followed"
+            )
+        self.origin = new
 
 
 def wait_for_growth(world: World, job: StageOptions, origin: Origin) -> Origin | None:
@@ -126,29 +141,10 @@ def wait_for_growth(world: World, job: StageOptions, origin: Origin) -> Origin |
 
 
 def _await_growth(job: StageOptions, origin: Origin) -> Origin | None:
-    start = time.monotonic()
-    pause = POLL_SECONDS
-    paths = [path for file, _ in origin.files() for path in file.stamps]
-    indexes = {file.path: file.index for file, _ in origin.files() if isinstance(file, XdrFile)}
-    last_states: list[tuple[int, int]] = []
+    start, files = time.monotonic(), GrowingFiles(job, origin)
     while job.idle is None or time.monotonic() < start + job.idle:
-        time.sleep(pause if job.idle is None else min(pause, max(0.01, start + job.idle - time.monotonic())))
-        # A manifest may list more frames in the same number of bytes.
-        states = [(status.st_size, status.st_mtime_ns) for status in map(os.stat, paths)]
-        if states == last_states:
-            continue
-        poll_start = time.monotonic()
-        last_states = states
-        try:
-            new_origin = _open_quietly(job, indexes)
-        except TrajectoryError:
-            continue  # the file is being written; the next poll finds it whole, or idle
-        if new_origin.n_frames < origin.n_frames or new_origin.n_atoms != origin.n_atoms:
-            raise TrajectoryError(
-                f"{origin.paths[-1]} had {origin.n_frames} frames of {origin.n_atoms} atoms and now has "
-                f"{new_origin.n_frames} of {new_origin.n_atoms}: it was replaced while it was followed; stage it again"
-            )
-        if new_origin.n_frames > origin.n_frames:
-            return new_origin
-        pause = max(POLL_SECONDS, POLL_DIVISOR * (time.monotonic() - poll_start))
+        grown = files.poll()
+        if grown is not None and grown.n_frames > origin.n_frames:
+            return grown
+        time.sleep(POLL_SECONDS)
     return None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from pyroaring import BitMap64
 
 from himach.atoms import Atoms
 from himach.frame import RawFrame
@@ -27,7 +28,7 @@ from himach.ranks.collective import on_first_rank, run_collectively
 from himach.ranks.communicator import World
 from himach.staging.options import StageOptions
 from himach.staging.replication import attach_copies, check_copies, replicate, requested_copies
-from himach.staging.shares import fill, missing_part, open_growing, open_store, wait_for_growth
+from himach.staging.shares import fill, gather_stored, open_growing, open_store, own_part, wait_for_growth
 from himach.staging.without_origin import pull, repair
 
 FLUSH_SECONDS = 1.0
@@ -94,12 +95,18 @@ def _stage_atoms(
     new = _fill(world, job, dataset, origin, watch, range(origin.n_frames), subset)
     _fill(world, job, dataset, origin, watch, range(1))
 
-    def count() -> int:
-        native, alien = (np.zeros(-(-origin.n_frames // 64), dtype=np.uint64) for _ in range(2))
-        open_readable(dataset, atoms, origin.n_atoms).mark(range(origin.n_frames), native, alien)
-        return int(np.bitwise_count(native | alien).sum())
+    staged = partial(_stored, dataset, origin, subset)
+    return Staged(job.name, origin.n_frames, new, _count(world, dataset, staged), atoms=len(atoms))
 
-    return Staged(job.name, origin.n_frames, new, _count(world, dataset, count), atoms=len(atoms))
+
+def _stored(dataset: Dataset, origin: Origin, subset: Subset | None) -> BitMap64:
+    """Return the frames that this node holds natively; for a subset, those whose atoms it has."""
+    if subset is None:
+        dataset.refresh()
+        return dataset.native
+    native, alien = (np.zeros(-(-origin.n_frames // 64), dtype=np.uint64) for _ in range(2))
+    open_readable(dataset, subset.atoms, origin.n_atoms).mark(range(origin.n_frames), native, alien)
+    return BitMap64(np.flatnonzero(np.unpackbits((native | alien).view(np.uint8), bitorder="little")))
 
 
 def _make_copies(world: World, job: StageOptions, dataset: Dataset, n_frames: int) -> int:
@@ -146,7 +153,7 @@ def _open_dataset(
             for dataset in created:
                 store.remove(dataset.path.name)
         raise
-    return run_collectively(world.comm, lambda: store.dataset(job.name, generation, segment_bytes=job.segment_size))
+    return run_collectively(world.comm, lambda: store.dataset(job.name, generation))
 
 
 def _stamp_grown(watch: OriginWatch, origin: Origin, job: StageOptions, previous: OriginStamp) -> OriginStamp:
@@ -156,11 +163,10 @@ def _stamp_grown(watch: OriginWatch, origin: Origin, job: StageOptions, previous
     return stamp
 
 
-def _count(world: World, dataset: Dataset, count: Callable[[], int] | None = None) -> dict[str, int]:
-    """Return the number of native frames on each node, or what `count` returns there."""
+def _count(world: World, dataset: Dataset, stored: Callable[[], BitMap64] | None = None) -> dict[str, int]:
+    """Return the number of native frames on each node, or of those `stored` there."""
     dataset.refresh()
-    count = count or (lambda: len(dataset.native))
-    own_entry = (world.name, count()) if world.leaders is not None else None
+    own_entry = (world.name, len(stored() if stored else dataset.native)) if world.leaders is not None else None
     return dict(sorted(entry for entry in world.comm.allgather(own_entry) if entry is not None))
 
 
@@ -174,8 +180,8 @@ def _fill(
     subset: Subset | None = None,
 ) -> int:
     """Stage the frames of `span` that are native nowhere, or atoms that no node has; return how many (collective)."""
-    stored = open_readable(dataset, None if subset is None else subset.atoms, origin.n_atoms)
-    part = missing_part(world, job.placement, span, stored, aliens=subset is not None)
+    stored = gather_stored(world, partial(_stored, dataset, origin, subset))
+    part = own_part(world, job.placement, BitMap64(span), stored)
     frames, target = _read(origin, part, subset), dataset if subset is None else subset.dataset
     return fill(
         world, job, len(part), lambda report: _write(target, frames, watch, report, len(part), native=subset is None)

@@ -6,14 +6,14 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from pyroaring import BitMap64
 
 from himach.errors import HimachError, UsageError
 from himach.frame import RawFrame
@@ -21,14 +21,14 @@ from himach.io.datasets.attachment import AUTHOR, COPIES, INDEX, STAMP, TIMES, r
 from himach.io.datasets.lookup import Candidate, find, find_offline, list_names, open_cache, refuse_mixed
 from himach.io.datasets.origin_stamp import OriginStamp, open_unchanged
 from himach.io.frame_source import Numbers, ReadOptions
-from himach.io.store.cached_frames import CachedFrames, chunks, select_range
+from himach.io.store.cached_frames import CachedFrames, select_range
 from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError
-from himach.io.trajectories.origin import Origin, open_origin
+from himach.io.trajectories.origin import open_origin
 from himach.ranks.collective import on_first_rank, run_collectively
 from himach.ranks.communicator import Communicator, World
 from himach.staging.options import StageOptions
 from himach.staging.replication import attach_copies, check_copies, replicate, requested_copies, write_natively
-from himach.staging.shares import fill
+from himach.staging.shares import fill, gather_stored, own_part
 
 MOST_NAMED = 5  # frames
 READ_AT_ONCE = 64  # frames held in memory
@@ -54,8 +54,7 @@ def pull(world: World, store: Store, job: StageOptions) -> tuple[Dataset, int, i
     dataset = _open_dataset(world, store, best, attachments)
     n_frames = int(comm.bcast(_count_frames(source, best)))
     available = on_first_rank(comm, lambda: select_range(source.native | source.alien, 0, n_frames), share=True)
-    own = run_collectively(comm, lambda: dataset.native if world.leaders is not None else BitMap64())
-    native = BitMap64.union(*comm.allgather(own))
+    native = gather_stored(world, lambda: dataset.native)
     numbers = own_part(world, job.placement, available, native)
     n_missing = n_frames - len(select_range(available | native, 0, n_frames)) if comm.rank == 0 else 0
     reading = source.read(numbers)
@@ -69,18 +68,6 @@ def pull(world: World, store: Store, job: StageOptions) -> tuple[Dataset, int, i
     source.close()
     _report_left_out(comm, n_frames, n_missing, reading.misses)
     return dataset, n_frames, written
-
-
-def own_part(world: World, placement: str, available: BitMap64, native: BitMap64) -> Numbers:
-    """Return this rank's part of the available frames that are native nowhere.
-
-    What is native decides on no frame's node, so a resumed pull spreads frames like an unbroken one.
-    """
-    nodes, node, n = len(world.nodes), world.node_index, len(available)
-    runs = placement == "runs"
-    missing = (available[node * n // nodes : (node + 1) * n // nodes] if runs else available) - native
-    parts = (numbers if runs else numbers[numbers % nodes == node] for numbers in chunks(missing))
-    return np.array_split(np.concatenate([np.empty(0, np.int64), *parts]), world.node.size)[world.node.rank]
 
 
 def _report_left_out(comm: Communicator, n_frames: int, n_missing: int, misses: Mapping[str, int]) -> None:
@@ -159,30 +146,26 @@ def _unreadable(dataset: Dataset) -> Numbers:
 
 def _heal(dataset: Dataset, stamp: OriginStamp, numbers: Numbers) -> Numbers:
     """Rewrite frames from the origin if it is reachable and unchanged; return the frames written."""
-    for start in range(0, len(numbers), READ_AT_ONCE):
-        frames = _reread(stamp, numbers[start : start + READ_AT_ONCE])
-        if not frames:
-            return numbers[:start]
+    count = 0
+    for frames in _reread(stamp, numbers):
         write_natively(dataset, frames)
-    return numbers
+        count += len(frames)
+    return numbers[:count]
 
 
-def _reread(stamp: OriginStamp, numbers: Numbers) -> list[RawFrame]:
-    """Read frames of the origin; return none if it is unreachable or does not match the stamp."""
+def _reread(stamp: OriginStamp, numbers: Numbers) -> Iterator[list[RawFrame]]:
+    """Yield frames of the origin in batches, as long as it is reachable and matches the stamp."""
+    if stamp.is_pushed or not len(numbers):
+        return
     keywords = json.loads(stamp.keywords)
-
-    def open_files() -> Origin:
-        topology = next((Path(path) for path in reversed(list(stamp.topologies)) if Path(path).exists()), None)
-        return open_origin(stamp.paths, topology, keywords)
-
-    try:
-        if stamp.is_pushed:
-            return []
-        origin = open_unchanged(stamp.paths, open_files)
-        frames = [deepcopy(frame) for frame in origin.read(numbers.tolist())]
-        return frames if stamp.compare(OriginStamp.from_origin(origin, keywords, [stamp])) != "changed" else []
-    except (HimachError, OSError):
-        return []
+    topology = next((Path(path) for path in reversed(list(stamp.topologies)) if Path(path).exists()), None)
+    with suppress(HimachError, OSError):
+        origin = open_unchanged(stamp.paths, partial(open_origin, stamp.paths, topology, keywords))
+        for start in range(0, len(numbers), READ_AT_ONCE):
+            frames = [deepcopy(frame) for frame in origin.read(numbers[start : start + READ_AT_ONCE].tolist())]
+            if stamp.compare(OriginStamp.from_origin(origin, keywords, [stamp])) == "changed":
+                return
+            yield frames
 
 
 def _newest(by_node: Sequence[tuple[str, Sequence[Candidate]]], job: StageOptions) -> Candidate:

@@ -1,27 +1,24 @@
-"""What all of them share: a frame store of each test's own, the sample trajectories, the command."""
+"""Fixtures of all tests: a frame store of each test's own, a sample; `himach_command()` runs himach."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
+import MDAnalysis as mda
 import pytest
 
 from himach.examples import sample
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
 Files = tuple[str, str]
 
 
 @pytest.fixture(autouse=True)
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No test finds what another one, or the user, has cached."""
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each test a folder to work in, with a store of its own."""
     monkeypatch.setenv("HIMACH_CACHE", str(tmp_path / "store"))
     monkeypatch.chdir(tmp_path)
-    return tmp_path / "store"
 
 
 @pytest.fixture
@@ -32,27 +29,14 @@ def villin() -> Files:
 
 
 @pytest.fixture
-def nanopore() -> Files:
-    """Trajectory and topology of ions and water."""
-    trajectory, topology = sample("nanopore")
-    return str(trajectory), str(topology)
+def universe(villin: Files) -> mda.Universe:
+    """Universe of that protein."""
+    return mda.Universe(villin[1], villin[0])
 
 
-@pytest.fixture
-def himach_command(tmp_path: Path) -> Command:
-    """Return a function that runs ``himach WORDS...``; it fails unless the command ends with `code`."""
-
-    def run(*words: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-        completed = subprocess.run(
-            [sys.executable, "-P", "-m", "himach", *(str(word) for word in words)],
-            cwd=tmp_path,
-            env={name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV_"))},
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-        assert completed.returncode == code, f"{completed.args}\n{completed.stdout}{completed.stderr}"
-        return completed
-
-    return run
+def himach_command(*words: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run ``himach WORDS...``, which must end with `code`."""
+    command = [sys.executable, "-P", "-m", "himach", *map(str, words)]
+    completed = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    assert completed.returncode == code, f"{completed.args}\n{completed.stdout}{completed.stderr}"
+    return completed

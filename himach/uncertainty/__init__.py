@@ -1,10 +1,11 @@
 """How sure a figure is: estimates with intervals, from correlated values, blocks of frames, runs, counts and stays.
 
 `estimate` has `Estimate`, a value with its interval, and shared helpers. `block_mean` is for series in time order,
-`blocks` for curves by blocks of frames, `runs` for independent runs, and `events` for counts, proportions and stays
+`blocks` for curves by blocks of frames, `replicas` for independent runs, and `events` for counts, proportions and stays
 that the end of a run may cut off.
 
-The functions take numbers alone: no frames, no files, no ranks. Equal values give equal bits.
+The functions take numbers alone: no frames, no files, no ranks. Equal values give equal bits. Values that are nan or
+infinite, have another shape or lie out of range raise UsageError, which names the argument.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from himach.uncertainty.blocks import (
 )
 from himach.uncertainty.estimate import Estimate
 from himach.uncertainty.events import Stays, count, mean_stay, proportion, stays
-from himach.uncertainty.runs import Difference, Replicas, difference, holm, replicas
+from himach.uncertainty.replicas import Difference, Replicas, difference, holm, replicas
 
 __all__ = [
     "FINE_BLOCKS", "Difference", "Estimate", "Replicas", "Stays", "add_blocks", "block_level", "block_row", "count",

@@ -34,11 +34,6 @@ def inefficiency(values: npt.ArrayLike) -> float:
     float
         g, at least 1.
 
-    Raises
-    ------
-    UsageError
-        If there are no values, or if they are nan, infinite, or no series.
-
     References
     ----------
     Initial monotone sequence: Geyer, Statist. Sci. 7, 473 (1992).
@@ -118,11 +113,6 @@ def mean(values: npt.ArrayLike, level: float = 0.95, *, start: int = 0) -> Estim
     Estimate
         It is not converged, and the limits are nan, below 8 independent values.
 
-    Raises
-    ------
-    UsageError
-        If there are no values, if they are nan, infinite, or no series, or if `level` or `start` is out of range.
-
     References
     ----------
     Batch means: Flegal and Jones, Ann. Statist. 38, 1034 (2010), 10.1214/09-AOS735. Number of independent values: see
@@ -180,11 +170,6 @@ def halves(values: npt.ArrayLike, level: float = 0.95, *, start: int = 0) -> Est
         Its `n_eff` and `blocks` are those of both halves together. It is not converged, and the limits are nan, where a
         half has less than 8 independent values.
 
-    Raises
-    ------
-    UsageError
-        If there are no values, if they are nan, infinite, or no series, or if `level` or `start` is out of range.
-
     References
     ----------
     Welch, Biometrika 34, 28 (1947); degrees of freedom: Satterthwaite, Biometrics Bull. 2, 110 (1946).
@@ -228,11 +213,6 @@ def equilibration(values: npt.ArrayLike) -> int:
     -------
     int
         Index from 0, exact to n / 200.
-
-    Raises
-    ------
-    UsageError
-        If there are no values, or if they are nan, infinite, or no series.
 
     References
     ----------

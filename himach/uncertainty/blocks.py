@@ -37,11 +37,6 @@ def fine_block(steps: npt.ArrayLike, n_steps: int) -> npt.NDArray[np.int64]:
     -------
     int64 of the shape of `steps`, from 0 to min(64, n_steps) - 1; they rise with the steps.
 
-    Raises
-    ------
-    UsageError
-        If a step is not in the selection.
-
     Examples
     --------
     >>> fine_block([0, 50, 99], 100)
@@ -75,7 +70,7 @@ def of_blocks(
     Parameters
     ----------
     sums
-        What was added up in each fine block, in time order: (n_fine,) or (n_fine, ...), float64 or int64.
+        Sums of each of at most 64 fine blocks, in time order: (n_fine,) or (n_fine, ...), float64 or int64.
     weights
         What it is divided by: (n_fine,), or of the shape of `sums`; None for fine blocks that count alike. A block of
         no weight has nothing in its sum either.
@@ -91,12 +86,6 @@ def of_blocks(
         Its `value`, `low` and `high` are arrays of the shape of a fine block's sums, or of what `of` returns. `n_eff`
         is in independent fine blocks, `inefficiency` in fine blocks. Limits are nan in bins where a coarse block has no
         weight, and everywhere, not converged, below 8 independent fine blocks.
-
-    Raises
-    ------
-    UsageError
-        If there are no sums or more than 64, if something is nan or infinite, if shapes do not fit, or if a weight is
-        negative.
 
     References
     ----------
@@ -204,11 +193,6 @@ def block_row(number: int, sums: npt.ArrayLike, *, frames: int = 1, level: int =
     -------
     int64 (n + 3,): a block.
 
-    Raises
-    ------
-    UsageError
-        If the sums are no integers (n,), or the number is negative.
-
     Examples
     --------
     In map(), ``yield "counts", block_row(frame.number, counts)``; both combine() and reduce() return
@@ -270,11 +254,6 @@ def add_blocks(values: Sequence[Any] | npt.NDArray[Any], level: int = 0) -> Ints
     Returns
     -------
     int64 (n_blocks, n + 3), in the order of frames.
-
-    Raises
-    ------
-    UsageError
-        If they are something else.
     """
     rows = _rows(values)
     level = max(level, int(rows[:, LEVEL].max()))

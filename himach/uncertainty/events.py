@@ -56,11 +56,6 @@ def count(
     Estimate
         Its type and shape are those of `k`. Its `n_eff` is k, by the Fano factor of bursts, if there are any.
 
-    Raises
-    ------
-    UsageError
-        If k is no whole number from 0, if blocks do not add up to it, or if time is not positive.
-
     References
     ----------
     Garwood, Biometrika 28, 437 (1936). Fano factor: Fano, Phys. Rev. 72, 26 (1947).
@@ -115,11 +110,6 @@ def proportion(k: npt.ArrayLike, n_eff: float, level: float = 0.95) -> Estimate[
     -------
     Estimate
         It is not converged, and the limits are nan, below 8 independent trials.
-
-    Raises
-    ------
-    UsageError
-        If k does not lie between 0 and `n_eff`.
 
     References
     ----------
@@ -227,11 +217,6 @@ def stays(durations: npt.ArrayLike, ended: npt.ArrayLike, level: float = 0.95) -
     Stays
         Where no stay ended, the mean is infinite and has a lower limit only.
 
-    Raises
-    ------
-    UsageError
-        If there is no stay, if a duration is negative, nan or infinite, or all are 0, or if shapes do not fit.
-
     References
     ----------
     Kaplan and Meier, J. Am. Stat. Assoc. 53, 457 (1958). Log-log limits: Kalbfleisch and Prentice, The Statistical
@@ -288,11 +273,6 @@ def mean_stay(total: npt.ArrayLike, ended: npt.ArrayLike, level: float = 0.95) -
     -------
     Estimate
         Its type and shape are those of `total`. The mean is inf where no stay ended, and nan where none lasted.
-
-    Raises
-    ------
-    UsageError
-        If the shapes differ, a number is negative or not finite, or `ended` is not whole.
 
     Examples
     --------

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.ranks.communicator import Words
-from himach.zazen.bitmaps import popcount
 
 DIRECTORY_WORDS = 512  # bitmap words per directory entry
 Positions = npt.NDArray[np.int64]
@@ -21,6 +20,11 @@ Positions = npt.NDArray[np.int64]
 def n_words(n_positions: int) -> int:
     """Return the number of words that hold `n_positions` bits."""
     return -(-n_positions // 64)
+
+
+def popcount(words: Words) -> int:
+    """Return the number of set bits."""
+    return int(np.bitwise_count(words).sum(dtype=np.int64))
 
 
 def block_counts(words: Words, block: int) -> Positions:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -17,8 +18,7 @@ import numpy.typing as npt
 from himach.ranks.communicator import Words
 from himach.selection import FrameList, Selected, is_sparse, span
 from himach.selection import numbers_at as numbers_of_selected
-from himach.zazen.bitmaps import popcount
-from himach.zazen.claims import Bits, n_words
+from himach.zazen.claims import Bits, n_words, popcount
 
 Positions = npt.NDArray[np.int64]
 #: Bits of a bitmap moved at a time, a multiple of the bits of a word.
@@ -40,25 +40,22 @@ class Remaining:
         edges = np.flatnonzero(np.diff(mask, prepend=False, append=False)).astype(np.int64)
         return cls(frames, edges[0::2], edges[1::2])
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_before", np.concatenate([[0], np.cumsum(self.stops - self.starts)]))
-
     def __len__(self) -> int:
-        return int(self._counts()[-1])
+        return int(self._counts[-1])
 
     def __getitem__(self, index: int) -> int:
         """Return the number of a frame."""
         return self.frames[int(self.steps(np.array([index % len(self)]))[0])]
 
+    @cached_property
     def _counts(self) -> Positions:
-        """Return the number of remaining frames before each start, and of all, int64 (n + 1,)."""
-        counts: Positions = self.__dict__["_before"]
-        return counts
+        """Number of remaining frames before each start, and of all, int64 (n + 1,)."""
+        return np.concatenate([[0], np.cumsum(self.stops - self.starts)])
 
     def steps(self, positions: Positions) -> Positions:
         """Return the steps in the selection, int64 (n,), of the frames at some positions."""
-        run = np.searchsorted(self._counts(), positions, side="right") - 1
-        steps: Positions = self.starts[run] + (positions - self._counts()[run])
+        run = np.searchsorted(self._counts, positions, side="right") - 1
+        steps: Positions = self.starts[run] + (positions - self._counts[run])
         return steps
 
     def numbers(self, positions: Positions) -> Positions:
@@ -214,42 +211,37 @@ class Division:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass(kw_only=True)
 class Share:
     """The frames that this node reads; its ranks take them in tasks."""
 
-    def __init__(
-        self,
-        *,
-        frames: Selection,
-        positions: Bits,
-        counter: Iterator[int],
-        ranks: int,
-        division: Division,
-        surplus: Callable[[], Iterable[npt.NDArray[np.int64]]],
-    ) -> None:
-        self.counts, self.rounds, self.seconds = division.counts, division.rounds, division.seconds
-        self.size = positions.count
-        self._frames = frames
-        self._positions = positions
-        self._counter = counter
-        self._tasks = Tasks(self.size, ranks)
-        self._surplus = surplus
+    frames: Selection
+    positions: Bits
+    counter: Iterator[int]  # of tasks, shared by the node's ranks
+    ranks: int
+    division: Division
+    shed: Callable[[], Iterable[Positions]]  # positions of alien copies that the node need not keep
 
-    def take(self) -> npt.NDArray[np.int64] | None:
+    def __post_init__(self) -> None:
+        self.counts, self.rounds, self.seconds = self.division.counts, self.division.rounds, self.division.seconds
+        self.size = self.positions.count
+        self._tasks = Tasks(self.size, self.ranks)
+
+    def take(self) -> Positions | None:
         """Return the steps of the next task, or None when the node's share is exhausted.
 
         Steps are positions in the selection, int64 (n,), ascending. Each step goes to one rank only.
         """
-        number = next(self._counter)
+        number = next(self.counter)
         if number >= len(self._tasks):
             return None
-        positions = self._positions.part(*self._tasks.bounds(number))
-        return self._frames.steps(positions) if isinstance(self._frames, Remaining) else positions
+        positions = self.positions.part(*self._tasks.bounds(number))
+        return self.frames.steps(positions) if isinstance(self.frames, Remaining) else positions
 
-    def surplus(self) -> Iterator[npt.NDArray[np.int64]]:
+    def surplus(self) -> Iterator[Positions]:
         """Yield batches of alien frame numbers, int64, for this node's store to drop after the run (first rank).
 
         Another copy of each is kept: a native one, or the alien one of the holder that reads the frame in this run.
         """
-        for positions in self._surplus():
-            yield numbers_at(self._frames, positions)
+        for positions in self.shed():
+            yield numbers_at(self.frames, positions)

@@ -24,26 +24,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import closing
 
 from himach.errors import TrajectoryError, UsageError
 from himach.ranks.communicator import World
 from himach.zazen.claims import Bits, Claims, n_words
 from himach.zazen.node_frames import NOTHING, Cached, Division, Selection, Share, count_chunks, frame_bitmaps
-from himach.zazen.rounds import CHUNK_WORDS, Leaders, Rules, negotiate
+from himach.zazen.rounds import CHUNK_WORDS, Leaders, Negotiation
 
 MAX_SHARE_FACTOR = 2  # times a node's part of all frames, beyond which others read its frames
 MAX_NAMED_FRAMES = 5  # frames named in an error message
-
-
-@dataclass(frozen=True)
-class _Request:
-    """The arguments of `assign()` that are the same on every rank."""
-
-    frames: Selection
-    origin: bool
-    whole: bool
-    chunk_words: int
 
 
 def assign(
@@ -55,129 +45,66 @@ def assign(
     whole: bool = True,
     chunk_words: int = CHUNK_WORDS,
 ) -> Share:
-    """Assign every frame to one node (collective over the world).
+    """Assign every frame to one node (collective); return this node's share.
 
-    Parameters
-    ----------
-    world
-        All ranks.
-    cached
-        Frames in this node's store; used on the node's first rank only. None: no frames.
-    frames
-        Frame numbers of the selection, or the rest of it, the same on every rank; `step` may be negative.
-    origin
-        Whether frames can be read from the origin, the same on every rank.
-    whole
-        Whether every frame must be available, the same on every rank. If not, frames in no cache are left out when
-        there is no origin.
-    chunk_words
-        Bitmap words exchanged and decided at a time, the same on every rank.
-
-    Returns
-    -------
-    Share
-        This node's part.
-
-    Raises
-    ------
-    TrajectoryError
-        On every rank, if `origin` is false, `whole` is true, and frames are in no cache.
-    UsageError
-        If `frames` holds a negative number.
+    `cached` is this node's store, needed on the node's first rank only; all other arguments are the same on every rank.
+    Without an origin, frames in no cache raise TrajectoryError on every rank; unless `whole`, they are left out.
     """
     if len(frames) and min(frames[0], frames[-1]) < 0:
         raise UsageError(f"frames must not be negative, got {frames}")
-    leader = None if world.leaders is None else _Leader(world, _Request(frames, origin, whole, chunk_words))
     n = n_words(len(frames))
     positions = Bits(world.share_words(Bits.n_words(n)), n)
-    outcome: Division = world.node.bcast(leader and leader.fill(positions, cached or NOTHING))
-    if outcome.error:
-        raise TrajectoryError(outcome.error)
+    leader = None
+    if world.leaders is not None:
+        leader = _divide(world, cached or NOTHING, frames, positions, origin, whole, chunk_words)
+    division: Division = world.node.bcast(leader and leader[1])
+    if division.error:
+        raise TrajectoryError(division.error)
     return Share(
         frames=frames,
         positions=positions,
         counter=world.make_counter(),
         ranks=world.node.size,
-        division=outcome,
-        surplus=leader.claims.surplus if leader else list,
+        division=division,
+        shed=leader[0].surplus if leader else list,
     )
 
 
-class _Leader:
-    """The part of a node's first rank.
+def _divide(
+    world: World, cached: Cached, frames: Selection, share: Bits, origin: bool, whole: bool, chunk_words: int
+) -> tuple[Claims, Division]:
+    """Run the rounds on a node's first rank, and write this node's frames to `share`."""
+    started = time.perf_counter()
+    leaders = Leaders(world)
+    weights, identities = zip(*leaders.comm.allgather((world.node.size, cached.identity)), strict=True)
+    marking = time.perf_counter()
+    if cached.identity is not None and identities.index(cached.identity) < leaders.node:
+        cached = NOTHING  # an earlier node sees the same store
+    natives, aliens = frame_bitmaps(cached, frames, share.bitmap)
+    counts = count_chunks(natives, aliens, chunk_words)
+    sets = time.perf_counter() - marking
 
-    Attributes
-    ----------
-    claims
-        This node's result of the rounds.
-    """
-
-    claims: Claims
-
-    def __init__(self, world: World, request: _Request) -> None:
-        self._started = time.perf_counter()
-        self._leaders = Leaders(world)
-        self._ranks = world.node.size
-        self._request = request
-
-    def fill(self, share: Bits, cached: Cached) -> Division:
-        """Run the rounds and write this node's frames to `share`."""
-        request, leaders = self._request, self._leaders
-        weights, identities = zip(*leaders.comm.allgather((self._ranks, cached.identity)), strict=True)
-        started = time.perf_counter()
-        own = cached if _first_of_its_kind(identities, leaders.node) else NOTHING
-        native, alien = frame_bitmaps(own, request.frames, share.bitmap)
-        counts = count_chunks(native, alien, request.chunk_words)
-        sets = time.perf_counter() - started
-
-        n = len(request.frames)
-        limits = [-(-MAX_SHARE_FACTOR * n * weight // sum(weights)) for weight in weights]
-        rules = Rules(n, limits, request.origin, request.chunk_words)
-        self.claims = negotiate(leaders, alien, counts, share, rules)
-        outcome = self._divide(weights)
-        outcome.rounds = dict(leaders.rounds)
-        outcome.seconds = {"sets": sets, "rounds": time.perf_counter() - self._started - sets}
-        return outcome
-
-    def _divide(self, weights: Sequence[int]) -> Division:
-        """Take this node's part of the frames that no node holds."""
-        claims, request = self.claims, self._request
-        all_claims = self._leaders.comm.allgather((claims.native, claims.alien, claims.contested))
-        native, alien, contested = map(sum, zip(*all_claims, strict=True))
-        counts = {"native": native, "alien": alien, "residue": contested}
-        if claims.n_nowhere and not request.origin:
-            error = _unreachable(claims, request.frames) if request.whole else ""
-            claims.take(0, 0)  # no node reads them
-            return Division(error, counts)
-        counts["residue"] += claims.n_nowhere
-        parts = fill_evenly([sum(claimed) for claimed in all_claims], weights, claims.n_nowhere)
-        node = self._leaders.node
-        claims.take(sum(parts[:node]), parts[node])
-        return Division("", counts)
-
-
-def _first_of_its_kind(identities: Sequence[str | None], node: int) -> bool:
-    """Return whether no earlier node sees the same store."""
-    return identities[node] is None or identities.index(identities[node]) == node
+    limits = [-(-MAX_SHARE_FACTOR * len(frames) * weight // sum(weights)) for weight in weights]
+    with closing(leaders):
+        claims = Negotiation(leaders, aliens, share, len(frames), limits, origin, chunk_words).run(counts)
+    by_node = leaders.comm.allgather((claims.native, claims.alien, claims.contested))
+    native, alien, contested = map(sum, zip(*by_node, strict=True))
+    division = Division(counts={"native": native, "alien": alien, "residue": contested})
+    start = amount = 0  # without an origin, no node reads frames that lie nowhere
+    if origin:
+        division.counts["residue"] += claims.n_nowhere
+        parts = fill_evenly([sum(claimed) for claimed in by_node], weights, claims.n_nowhere)
+        start, amount = sum(parts[: leaders.node]), parts[leaders.node]
+    elif claims.n_nowhere and whole:
+        division.error = _unreachable(claims, frames)
+    claims.take(start, amount)
+    division.rounds = dict(leaders.rounds)
+    division.seconds = {"sets": sets, "rounds": time.perf_counter() - started - sets}
+    return claims, division
 
 
 def fill_evenly(loads: Sequence[int], weights: Sequence[int], amount: int) -> list[int]:
-    """Divide `amount` so that loads per weight become as even as possible, as water fills vessels to one level.
-
-    Parameters
-    ----------
-    loads
-        Present loads.
-    weights
-        Relative capacities; positive.
-    amount
-        Total to divide.
-
-    Returns
-    -------
-    list of int
-        Parts that add up to `amount`; zero where the load per weight is above the level.
-    """
+    """Divide `amount` so that loads per weight become as even as possible, as water fills vessels to one level."""
     by_level = sorted(range(len(loads)), key=lambda i: loads[i] / weights[i])
     volume, width = amount, 0
     under: list[int] = []

@@ -1,8 +1,8 @@
 """The rounds in which node leaders learn who holds which frame.
 
-`Leaders` are the reductions over node leaders, counted by kind. `negotiate()` runs the rounds under given `Rules`,
-chunk by chunk: a chunk's bits are exchanged and decided while they are in cache. It returns
-`himach.zazen.claims.Claims`: the frames that this node reads, and the residue.
+`Leaders` are the reductions over node leaders, counted by kind. `Negotiation` runs the rounds chunk by chunk: a chunk's
+bits are exchanged and decided while they are in cache. It returns `himach.zazen.claims.Claims`: the frames that this
+node reads, and the residue.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.ranks.communicator import Words, World
-from himach.zazen.bitmaps import claim, merge_counts, open_counts, popcount
-from himach.zazen.claims import Bits, Claims, copy_some
+from himach.zazen.bitmaps import claim, merge_counts, open_counts
+from himach.zazen.claims import Bits, Claims, copy_some, popcount
 
 # Bitmap words in a chunk: its bitmaps and counts, seven times this size, stay in cache between steps.
 CHUNK_WORDS = 1 << 16
@@ -69,32 +69,6 @@ class Leaders:
         self.comm.Allreduce(words, out, op)
 
 
-@dataclass(frozen=True)
-class Rules:
-    """Inputs of the rounds that all nodes know."""
-
-    n_frames: int  # frames of the selection, one bit each
-    limits: Sequence[int]
-    give_up: bool
-    chunk_words: int = CHUNK_WORDS  # bitmap words in a chunk
-
-    @property
-    def n_chunks(self) -> int:
-        """Number of chunks."""
-        return -(-self.n_frames // (64 * self.chunk_words))
-
-
-def negotiate(leaders: Leaders, alien: Words, counts: npt.NDArray[np.int64], share: Bits, rules: Rules) -> Claims:
-    """Decide who reads each held frame, by rules that all nodes know (collective over the leaders).
-
-    `counts`: int64 (2, n_chunks): numbers of this node's native and alien frames in each chunk.
-    """
-    try:
-        return _Negotiation(leaders, alien, share, rules).run(counts)
-    finally:
-        leaders.close()
-
-
 @dataclass
 class _Chunk:
     """One chunk of a node's bitmaps, and its work buffers.
@@ -119,30 +93,42 @@ class _Chunk:
         return (low >> np.uint64(32)) | (high & np.uint64(0xFFFFFFFF00000000))
 
 
-class _Negotiation:
-    """The state of `negotiate()`: the node's claims, and buffers of a chunk."""
+class Negotiation:
+    """Decides who reads each held frame, by rules that all nodes know (collective over the leaders).
 
-    def __init__(self, leaders: Leaders, alien: Words, share: Bits, rules: Rules) -> None:
+    A node whose frames exceed its limit leaves the excess to others if it may `give_up` some.
+    """
+
+    def __init__(
+        self, leaders: Leaders, alien: Words, share: Bits, n_frames: int, limits: Sequence[int], give_up: bool,
+        chunk_words: int,
+    ) -> None:  # fmt: skip
         self.leaders = leaders
         self.alien = alien
-        self.rules = rules
-        self.limit = rules.limits[leaders.node]
-        self.limited = min(rules.limits) < rules.n_frames
-        self.prime = _prime_from(leaders.size)
-        self.shift = max(1, rules.n_frames // (BLOCKS_PER_NODE * leaders.size)).bit_length() - 1
         self.claims = Claims(share)
-        size = min(rules.chunk_words, len(share.bitmap))
+        self.n_frames = n_frames  # of the selection, one bit each
+        self.limit = limits[leaders.node]
+        self.limited = min(limits) < n_frames
+        self.give_up = give_up
+        self.chunk_words = chunk_words
+        self.prime = _prime_from(leaders.size)
+        self.shift = max(1, n_frames // (BLOCKS_PER_NODE * leaders.size)).bit_length() - 1
+        size = min(chunk_words, len(share.bitmap))
         self._buffers = [np.empty(times * size, dtype=np.uint64) for times in (1, 1, 2, 2)]
 
     def run(self, counts: npt.NDArray[np.int64]) -> Claims:
+        """Return what this node reads, also written to the share, which has its native frames at first.
+
+        `counts`: int64 (2, n_chunks): numbers of this node's native and alien frames in each chunk.
+        """
         claims = self.claims
         claimed = counts.copy()
-        if self.rules.give_up:  # the first `limit` natives; the rest counts as not held
+        if self.give_up:  # the first `limit` natives; the rest counts as not held
             claimed[0] = np.diff(np.minimum(np.cumsum(counts[0]), self.limit), prepend=0)
         claims.native = int(claimed[0].sum())
         # All nodes know the totals of every chunk, so that all skip the same rounds.
         natives, aliens = self.leaders.total(claimed).tolist()
-        for i in range(self.rules.n_chunks):
+        for i in range(-(-self.n_frames // (64 * self.chunk_words))):
             chunk = self._chunk(i)
             if claimed[0, i] < counts[0, i]:
                 natives_here = chunk.share.copy()
@@ -156,13 +142,11 @@ class _Negotiation:
         return claims
 
     def _chunk(self, number: int) -> _Chunk:
-        first = number * self.rules.chunk_words
-        aliens, share = (
-            words[first : first + self.rules.chunk_words] for words in (self.alien, self.claims.share.bitmap)
-        )
+        first = number * self.chunk_words
+        aliens, share = (words[first : first + self.chunk_words] for words in (self.alien, self.claims.share.bitmap))
         natives, rest, own, counts = self._buffers
         n = len(share)
-        n_bits = min(64 * n, self.rules.n_frames - 64 * first)
+        n_bits = min(64 * n, self.n_frames - 64 * first)
         return _Chunk(first, n_bits, aliens, share, natives[:n], rest[:n], own[: 2 * n], counts[: 2 * n])
 
     def _decide(self, chunk: _Chunk, natives: int, aliens: int) -> int:
@@ -199,7 +183,7 @@ class _Negotiation:
         """Round two: claim frames that are alien only here; return the size of the residue."""
         claims = self.claims
         n_here = open_counts(chunk.natives, chunk.aliens, chunk.own)
-        excess = self.rules.give_up and claims.size + n_here > self.limit
+        excess = self.give_up and claims.size + n_here > self.limit
         anywhere, excess_anywhere = self.leaders.total(np.array([n_here, excess], dtype=np.int64)).tolist()
         if not anywhere:
             return self._leave_open(chunk, n_open)

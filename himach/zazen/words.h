@@ -13,12 +13,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Loops are also compiled for AVX2, which the loader chooses where the processor has it. */
+/* Loops are also compiled for AVX-512 and AVX2; the loader chooses the best that the processor has. */
 #define WORDS_CLONES
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__has_attribute)
 #if __has_attribute(target_clones)
 #undef WORDS_CLONES
-#define WORDS_CLONES __attribute__((target_clones("avx2", "default")))
+#define WORDS_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #endif
 #endif
 
@@ -32,15 +32,6 @@ static inline uint64_t words_ones(uint64_t x) {
     x += x >> 8;
     x += x >> 16;
     return (x + (x >> 32)) & 0x7F;
-}
-
-/* Number of bits set in n words. */
-WORDS_CLONES static int64_t words_popcount(const uint64_t *words, size_t n) {
-    uint64_t count = 0;
-    for (size_t i = 0; i < n; i++) {
-        count += words_ones(words[i]);
-    }
-    return (int64_t)count;
 }
 
 /* Adds the counts of `in` to those of `inout`; n is in count words. */

@@ -95,31 +95,21 @@ static bool same_bits(const void *a, const void *b, size_t size) {
     return memcmp(a, b, size) == 0;
 }
 
-static bool same_box(const cover *c, const bodhi_frame *slice) {
-    return (c->frame.box != NULL) == (slice->box != NULL) &&
-           (slice->box == NULL || same_bits(c->box, slice->box, sizeof c->box));
-}
-
 /* Whether the slice is of the moment of the first, and has what it has. */
 static bool check_alike(cover *c, int64_t rank, const bodhi_frame *slice) {
-    bool velocities = (c->frame.velocities == NULL) == (slice->velocities == NULL);
-    bool forces = (c->frame.forces == NULL) == (slice->forces == NULL);
-    bool time = same_bits(&c->frame.time, &slice->time, sizeof slice->time);
-    bool box = same_box(c, slice);
-    bool first = c->parts[0].rank < rank;
-    long long low = first ? c->parts[0].rank : rank;
-    long long high = first ? rank : c->parts[0].rank;
-    if (time && box && velocities && forces) {
-        return true;
-    }
-    if (low == high) {
-        return fail_differing(c, rank);
-    }
-    return !time  ? fail(c, "rank %lld and rank %lld give it the times %.15g and %.15g ps", low, high,
-                        first ? c->frame.time : slice->time, first ? slice->time : c->frame.time)
-           : !box ? fail(c, "rank %lld and rank %lld give it boxes that differ", low, high)
-                  : fail(c, "of rank %lld and rank %lld one gives %s and one gives none", low, high,
-                         velocities ? "forces" : "velocities");
+    const bodhi_frame *f = &c->frame;
+    const int64_t first = c->parts[0].rank;
+    bool box =
+        (f->box == NULL) == (slice->box == NULL) && (f->box == NULL || same_bits(f->box, slice->box, sizeof c->box));
+    const char *what = !same_bits(&f->time, &slice->time, sizeof f->time)       ? "time"
+                       : !box                                                   ? "box"
+                       : (f->velocities == NULL) != (slice->velocities == NULL) ? "having velocities"
+                       : (f->forces == NULL) != (slice->forces == NULL)         ? "having forces"
+                                                                                : NULL;
+    return what == NULL    ? true
+           : first == rank ? fail_differing(c, rank)
+                           : fail(c, "rank %lld and rank %lld differ in %s", (long long)(first < rank ? first : rank),
+                                  (long long)(first < rank ? rank : first), what);
 }
 
 /* Whether the slice is to the last bit the one that was added as part `part`. */

@@ -99,10 +99,6 @@ bool io_write(int fd, const void *data, size_t size, uint64_t offset) {
     return true;
 }
 
-int io_duplicate(int fd) {
-    return bodhi_io.fcntl(fd, F_DUPFD_CLOEXEC, NULL);
-}
-
 bool io_replace(int fd, int onto) {
     int result;
     do {

@@ -60,9 +60,6 @@ ssize_t io_read(int fd, void *buffer, size_t size, uint64_t offset, enum read_mo
 /* Write all of it; false and errno on failure. A call that writes nothing counts as ENOSPC. */
 bool io_write(int fd, const void *data, size_t size, uint64_t offset);
 
-/* dup() with O_CLOEXEC. */
-int io_duplicate(int fd);
-
 /* dup3() with O_CLOEXEC: `onto`, which other threads may use meanwhile, is then of what `fd` has open. */
 bool io_replace(int fd, int onto);
 

@@ -12,8 +12,6 @@
 #define LIBRARY "libcrypto.so.3"
 
 enum {
-    BLOCK = 16,            /* bytes of Poly1305 */
-    STRIDE = 128,          /* OpenSSL takes a quarter longer over what is not a multiple of them */
     UTF8 = 4,              /* OSSL_PARAM_UTF8_STRING */
     NO_ATEXIT = 0x00080000 /* OPENSSL_INIT_NO_ATEXIT: threads may be at work while a program ends */
 };
@@ -87,31 +85,13 @@ int mac_find(void) {
 
 /* --- Computing --------------------------------------------------------------------------------------------------- */
 
-static bool add(void *state, const unsigned char *data, size_t size) {
-    return size == 0 || openssl.update(state, data, size) == 1;
-}
-
-/* Add a part behind `before` bytes: up to the next block, then whole strides, then the rest. */
-static bool add_part(void *state, const mac_part *part, size_t before) {
-    const unsigned char *data = part->data;
-    size_t head = (BLOCK - before % BLOCK) % BLOCK;
-    if (part->size <= head) {
-        return add(state, data, part->size);
-    }
-    size_t whole = (part->size - head) / STRIDE * STRIDE;
-    return add(state, data, head) && add(state, data + head, whole) &&
-           add(state, data + head + whole, part->size - head - whole);
-}
-
 static bool compute(void *algorithm, const parameter *parameters, const void *key, size_t key_bytes,
                     const mac_part *parts, int n, uint8_t *out, size_t size) {
-    size_t before = 0;
     size_t written = 0;
     void *state = openssl.new_state(algorithm);
     bool done = state != NULL && openssl.init(state, key, key_bytes, parameters) == 1;
     for (int i = 0; done && i < n; i++) {
-        done = add_part(state, &parts[i], before);
-        before += parts[i].size;
+        done = parts[i].size == 0 || openssl.update(state, parts[i].data, parts[i].size) == 1;
     }
     done = done && openssl.final(state, out, &written, size) == 1 && written == size;
     openssl.free_state(state);

@@ -12,9 +12,7 @@
 
 enum {
     BLOCK = 4096, /* of all file systems and disks, or a multiple of it */
-    BUFFERS = 4,
-    BUFFER_BYTES = LARGE_PAGE,
-    JOBS = BUFFERS + 2
+    BUFFER_BYTES = LARGE_PAGE
 };
 
 typedef struct {
@@ -22,33 +20,29 @@ typedef struct {
     size_t capacity;
 } buffer;
 
-/* Bytes to be written, or a function to be called. */
+/* Bytes to be written. */
 typedef struct {
-    const unsigned char *bytes; /* NULL: a call */
+    const unsigned char *bytes;
     size_t size;
     uint64_t at;
-    void (*function)(void *);
-    void *argument;
 } job;
 
 struct stream {
     pthread_t thread;
     pthread_mutex_t mutex;
-    pthread_cond_t has_jobs, taken;
-    bool threaded, ends;
+    pthread_cond_t changed;
+    bool ends;
     int fd, direct;
-    job jobs[JOBS];           /* of which job i is in jobs[i % JOBS] */
-    uint64_t n_given, n_done; /* jobs */
+    job job; /* to be done, or being done; no bytes: none */
     uint64_t written;
     bool failed;
     int error;
     uint64_t failed_at;
     /* Of who fills: */
-    buffer buffers[BUFFERS];
-    uint64_t free_after[BUFFERS]; /* a buffer is free when so many jobs are done */
-    unsigned now;                 /* which is filled */
-    uint64_t base;                /* where in the file it begins */
-    size_t first, end;            /* of what is in it and was not handed over */
+    buffer buffers[2]; /* one is filled while the other is written */
+    unsigned now;      /* which is filled */
+    uint64_t base;     /* where in the file it begins */
+    size_t first, end; /* of what is in it and was not handed over */
 };
 
 /* --- Writing ------------------------------------------------------------------------------------------------------ */
@@ -83,15 +77,13 @@ static bool write_job(stream *s, const job *j) {
            put(s->fd, j->bytes + head + blocks, j->size - head - blocks, j->at + head + blocks);
 }
 
-/* Do the next job; the mutex is held, and let go meanwhile. */
-static void do_next(stream *s) {
-    const job j = s->jobs[s->n_done % JOBS];
+/* Do the job; the mutex is held, and let go meanwhile. */
+static void do_job(stream *s) {
+    const job j = s->job;
     bool skips = s->failed;
     int error = 0;
     (void)pthread_mutex_unlock(&s->mutex);
-    if (j.bytes == NULL) {
-        j.function(j.argument);
-    } else if (!skips && !write_job(s, &j)) {
+    if (!skips && !write_job(s, &j)) {
         error = errno;
     }
     (void)pthread_mutex_lock(&s->mutex);
@@ -101,59 +93,36 @@ static void do_next(stream *s) {
         s->error = error;
         s->failed_at = j.at;
     }
-    s->n_done++;
-    (void)pthread_cond_broadcast(&s->taken);
+    s->job.size = 0;
+    (void)pthread_cond_signal(&s->changed);
 }
 
 static void *run(void *argument) {
     stream *s = argument;
     (void)pthread_mutex_lock(&s->mutex);
-    while (!s->ends || s->n_done < s->n_given) {
-        if (s->n_done < s->n_given) {
-            do_next(s);
+    while (!s->ends) {
+        if (s->job.size > 0) {
+            do_job(s);
         } else {
-            (void)pthread_cond_wait(&s->has_jobs, &s->mutex);
+            (void)pthread_cond_wait(&s->changed, &s->mutex);
         }
     }
     (void)pthread_mutex_unlock(&s->mutex);
     return NULL;
 }
 
-/* --- Jobs --------------------------------------------------------------------------------------------------------- */
+/* --- Waiting ------------------------------------------------------------------------------------------------------ */
 
-void stream_await(stream *s, uint64_t ticket) {
+static void lock_idle(stream *s) {
     (void)pthread_mutex_lock(&s->mutex);
-    while (s->n_done < ticket) {
-        (void)pthread_cond_wait(&s->taken, &s->mutex);
+    while (s->job.size > 0) {
+        (void)pthread_cond_wait(&s->changed, &s->mutex);
     }
-    (void)pthread_mutex_unlock(&s->mutex);
 }
 
-static uint64_t give(stream *s, job j) {
-    (void)pthread_mutex_lock(&s->mutex);
-    while (s->n_given - s->n_done == JOBS) {
-        (void)pthread_cond_wait(&s->taken, &s->mutex);
-    }
-    s->jobs[s->n_given % JOBS] = j;
-    uint64_t ticket = ++s->n_given;
-    if (s->threaded) {
-        (void)pthread_cond_signal(&s->has_jobs);
-    } else {
-        do_next(s);
-    }
+void stream_wait(stream *s) {
+    lock_idle(s);
     (void)pthread_mutex_unlock(&s->mutex);
-    return ticket;
-}
-
-uint64_t stream_call(stream *s, void (*function)(void *), void *argument) {
-    return give(s, (job){.function = function, .argument = argument});
-}
-
-bool stream_has_called(stream *s, uint64_t ticket) {
-    (void)pthread_mutex_lock(&s->mutex);
-    bool has = s->n_done >= ticket;
-    (void)pthread_mutex_unlock(&s->mutex);
-    return has;
 }
 
 uint64_t stream_written(stream *s) {
@@ -175,19 +144,17 @@ bool stream_has_failed(stream *s, uint64_t *from) {
     return failed;
 }
 
-void stream_wait(stream *s) {
-    stream_await(s, s->n_given); /* who calls this is the one who gives */
-}
-
 /* --- Filling ------------------------------------------------------------------------------------------------------ */
 
-/* Hand over the first `size` bytes of what is there. */
+/* Hand over the first `size` bytes of what is there, once all before is written. */
 static void hand_over(stream *s, size_t size) {
+    lock_idle(s);
     if (size > 0) {
-        job j = {.bytes = s->buffers[s->now].bytes + s->first, .size = size, .at = s->base + s->first};
-        s->free_after[s->now] = give(s, j);
+        s->job = (job){.bytes = s->buffers[s->now].bytes + s->first, .size = size, .at = s->base + s->first};
         s->first += size;
+        (void)pthread_cond_signal(&s->changed);
     }
+    (void)pthread_mutex_unlock(&s->mutex);
 }
 
 void stream_push(stream *s) {
@@ -214,8 +181,7 @@ static bool turn(stream *s, size_t size) {
     size_t rest = (s->base + s->end) % BLOCK;
     rest = rest < s->end - s->first ? rest : s->end - s->first;
     hand_over(s, s->end - s->first - rest);
-    unsigned next = (s->now + 1) % (size > BUFFER_BYTES ? 2 : BUFFERS); /* large ones take turns, for want of memory */
-    stream_await(s, s->free_after[next]);
+    unsigned next = 1 - s->now;       /* written by now */
     uint64_t at = s->base + s->first; /* of the first byte that was not handed over */
     size_t skew = (size_t)(at % BLOCK);
     if (!reserve(&s->buffers[next], skew + rest + size)) {
@@ -253,35 +219,36 @@ void stream_to(stream *s, int fd, int direct, uint64_t offset) {
 
 /* --- Opening ------------------------------------------------------------------------------------------------------ */
 
+static void stream_free(stream *s) {
+    (void)pthread_mutex_destroy(&s->mutex);
+    (void)pthread_cond_destroy(&s->changed);
+    free(s->buffers[0].bytes);
+    free(s->buffers[1].bytes);
+    free(s);
+}
+
 stream *stream_open(void) {
     stream *s = calloc(1, sizeof *s);
     if (s != NULL) {
         s->fd = s->direct = -1;
         (void)pthread_mutex_init(&s->mutex, NULL);
-        (void)pthread_cond_init(&s->has_jobs, NULL);
-        (void)pthread_cond_init(&s->taken, NULL);
-        s->threaded = thread_start(&s->thread, run, s);
+        (void)pthread_cond_init(&s->changed, NULL);
+    }
+    if (s != NULL && !thread_start(&s->thread, run, s)) {
+        stream_free(s);
+        return NULL;
     }
     return s;
 }
 
 void stream_close(stream *s) {
-    if (s == NULL) {
-        return;
-    }
-    stream_to(s, -1, -1, 0);
-    if (s->threaded) {
+    if (s != NULL) {
+        stream_to(s, -1, -1, 0);
         (void)pthread_mutex_lock(&s->mutex);
         s->ends = true;
-        (void)pthread_cond_signal(&s->has_jobs);
+        (void)pthread_cond_signal(&s->changed);
         (void)pthread_mutex_unlock(&s->mutex);
         (void)pthread_join(s->thread, NULL);
+        stream_free(s);
     }
-    (void)pthread_mutex_destroy(&s->mutex);
-    (void)pthread_cond_destroy(&s->has_jobs);
-    (void)pthread_cond_destroy(&s->taken);
-    for (int i = 0; i < BUFFERS; i++) {
-        free(s->buffers[i].bytes);
-    }
-    free(s);
 }

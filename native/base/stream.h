@@ -12,7 +12,7 @@
 
 typedef struct stream stream;
 
-/* NULL: memory is out. Without a thread to be had, who fills writes. */
+/* NULL: memory is out, or no thread to be had. */
 stream *stream_open(void);
 
 /* Waits for what was handed over. */
@@ -26,11 +26,6 @@ unsigned char *stream_room(stream *s, size_t size);
 
 /* Hand over all there is. */
 void stream_push(stream *s);
-
-/* Have the thread call `function` when all that was handed over is written, or has failed. Returns a ticket. */
-uint64_t stream_call(stream *s, void (*function)(void *), void *argument);
-bool stream_has_called(stream *s, uint64_t ticket);
-void stream_await(stream *s, uint64_t ticket);
 
 /* Bytes written since this was asked last. */
 uint64_t stream_written(stream *s);

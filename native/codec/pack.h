@@ -43,9 +43,8 @@ bool pack_steps(packer *p, packed_grid grid, uint32_t n_atoms, uint32_t block_at
 
 void packer_free(packer *p);
 
-/* Make the plan for frames like this one, with or without looking for runs of molecules. False: memory is out. */
-bool pack_make_plan(pack_plan *plan, const int32_t *steps, uint32_t n_atoms, uint32_t block_atoms, packed_grid grid,
-                    bool runs);
+/* Make the plan for frames like this one. False: memory is out. */
+bool pack_make_plan(pack_plan *plan, const int32_t *steps, uint32_t n_atoms, uint32_t block_atoms, packed_grid grid);
 
 /* Find the steps of positions on this grid; false if one does not lie on it, to the last bit. */
 bool pack_find_steps(const float *positions, size_t n, packed_grid grid, int32_t *steps);

@@ -186,8 +186,7 @@ static bool add_cut(pack_plan *plan, const int32_t *steps, uint32_t atom, uint32
     return done;
 }
 
-bool pack_make_plan(pack_plan *plan, const int32_t *steps, uint32_t n_atoms, uint32_t block_atoms, packed_grid grid,
-                    bool runs) {
+bool pack_make_plan(pack_plan *plan, const int32_t *steps, uint32_t n_atoms, uint32_t block_atoms, packed_grid grid) {
     double step = (double)grid.unit * (double)grid.scale;
     int64_t slack = (int64_t)(0.09 / (step * step)) + 4; /* 0.3 Angstrom */
     const pack_section none = {0};
@@ -197,7 +196,7 @@ bool pack_make_plan(pack_plan *plan, const int32_t *steps, uint32_t n_atoms, uin
     plan->n_sections = 0;
     plan->n_atoms = n_atoms;
     plan->block_atoms = block_atoms;
-    while (runs && done && atom < n_atoms) {
+    while (done && atom < n_atoms) {
         pack_section run = find_run(steps + (size_t)atom * PACKED_AXES, n_atoms - atom, slack);
         if (run.sites == 0) {
             atom++;

@@ -217,23 +217,17 @@ static bool pack_blocks(packer *p, uint32_t n_atoms, uint32_t block_atoms) {
     return true;
 }
 
-static bool pack_anew(packer *p, uint32_t n_atoms, uint32_t block_atoms, bool runs) {
-    bool done =
-        pack_make_plan(&p->plan, p->steps, n_atoms, block_atoms, p->grid, runs) && pack_blocks(p, n_atoms, block_atoms);
-    p->plan.n_atoms = done ? n_atoms : 0;
-    p->plan.expected = p->n_bytes;
-    return done;
-}
-
 /* Pack by the plan at hand; a frame that takes much more than expected gets a new one. */
 static bool pack_by_plan(packer *p, uint32_t n_atoms, uint32_t block_atoms) {
     bool fits = p->plan.n_atoms == n_atoms && p->plan.block_atoms == block_atoms;
     if (fits && pack_blocks(p, n_atoms, block_atoms) && p->n_bytes <= p->plan.expected + p->plan.expected / 16) {
         return true;
     }
-    size_t without = pack_anew(p, n_atoms, block_atoms, false) ? p->n_bytes : SIZE_MAX;
-    return (pack_anew(p, n_atoms, block_atoms, true) && p->n_bytes <= without) ||
-           pack_anew(p, n_atoms, block_atoms, false);
+    bool done =
+        pack_make_plan(&p->plan, p->steps, n_atoms, block_atoms, p->grid) && pack_blocks(p, n_atoms, block_atoms);
+    p->plan.n_atoms = done ? n_atoms : 0;
+    p->plan.expected = p->n_bytes;
+    return done;
 }
 
 static bool pack(packer *p, uint32_t n_atoms, uint32_t block_atoms) {

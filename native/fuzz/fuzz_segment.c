@@ -3,12 +3,10 @@
  *
  * The input is split at its first byte b into index (b/256 of the rest) and segment. */
 #include <fcntl.h>
-#include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "../../tests/native/scratch.h"
 #include "base/crc32c.h"
 #include "bodhi.h"
 #include "segments/record.h"
@@ -20,15 +18,8 @@
 
 static char root[128];
 
-static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *place) {
-    (void)status;
-    (void)kind;
-    (void)place;
-    return remove(path);
-}
-
 static void remove_root(void) {
-    (void)nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    remove_all(root);
 }
 
 static void put_file(const char *name, const uint8_t *data, size_t size) {
@@ -117,10 +108,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (store == NULL) {
         bodhi_bypass_checksums = true;
         const char *memory = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-        const char *chosen = getenv("TMPDIR"); // NOLINT(concurrency-mt-unsafe): no other thread is there
-        (void)snprintf(root, sizeof root, "%.100s/bodhi-fuzz-XXXXXX",
-                       chosen == NULL || *chosen == '\0' ? memory : chosen);
-        if (mkdtemp(root) == NULL || bodhi_open(root, BODHI_CREATE, &store) != BODHI_OK ||
+        if (!make_scratch(root, sizeof root, memory) || bodhi_open(root, BODHI_CREATE, &store) != BODHI_OK ||
             bodhi_dataset_open(store, "/s", NULL, 0, BODHI_CREATE, &dataset) != BODHI_OK ||
             strcmp(bodhi_dataset_directory(dataset), DIRECTORY) != 0) {
             abort();

@@ -14,9 +14,6 @@
 
 enum { MAX_FRAME = 1 << 16 };
 
-/* The longest body of any other verb. */
-enum { MAX_BODY = WIRE_MAX_ANSWER };
-
 /* What a parse has seen: how many messages, their verbs and lengths mixed, and how it ended. */
 typedef struct {
     uint64_t messages, mixed;
@@ -60,19 +57,22 @@ static parsed parse(const uint8_t *data, size_t size, uint8_t how, size_t piece)
     parsed outcome = {.last = WIRE_MORE};
     size_t at = 0;
     while (at < size && (outcome.last == WIRE_MORE || outcome.last == WIRE_MESSAGE)) {
+        unsigned char *to;
+        size_t space = wire_space(&parser, &to);
         size_t n = piece < size - at ? piece : size - at;
-        size_t used;
-        outcome.last = wire_feed(&parser, data + at, n, &used);
+        n = n < space ? n : space;
+        memcpy(to, data + at, n);
+        at += n;
+        outcome.last = wire_took(&parser, n);
         if (outcome.last == WIRE_BEGUN && parser.size > WIRE_MAX_FRAME) {
             abort();
         }
         if (outcome.last == WIRE_BEGUN) {
             outcome.last = parser.verb == WIRE_FRAME && parser.size > MAX_FRAME ? WIRE_TOO_LONG : wire_begin(&parser);
         }
-        if (used == 0 || used > n || (outcome.last <= WIRE_MESSAGE && parser.size > MAX_BODY)) {
+        if (n == 0 || (outcome.last <= WIRE_MESSAGE && parser.size > WIRE_MAX_ANSWER)) {
             abort(); /* no progress, or memory for what may not be */
         }
-        at += used;
         if (outcome.last == WIRE_MESSAGE) {
             outcome.messages++;
             outcome.mixed = (outcome.mixed ^ look_at(&parser) ^ (uint64_t)parser.verb << 32) * UINT64_C(0x100000001B3);

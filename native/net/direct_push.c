@@ -6,7 +6,6 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/status.h"
-#include "base/stream.h"
 
 enum { FLUSH_MS = 1000 };
 
@@ -57,91 +56,34 @@ int direct_open(bodhi_pusher *p, const bodhi_slice_options *slices) {
     return status;
 }
 
-/* --- Flushing: the writer's stream syncs, while the next batch comes ---------------------------------------------- */
+/* --- Pushing ----------------------------------------------------------------------------------------------------- */
 
-static void run_sync(void *argument) {
-    direct_store *d = argument;
-    d->synced = sync_listed(&d->list);
-}
-
-/* Wait for the sync that is under way, and make what it was for visible. */
-static int end_sync(bodhi_pusher *p) {
-    direct_store *d = &p->direct;
-    if (!d->syncing) {
-        return BODHI_OK;
-    }
-    stream_await(d->writer->stream, d->ticket);
-    d->syncing = false;
-    int status = d->synced ? writer_settle_stream(d->writer) : writer_end_flush(d->writer, false);
-    bool whole = status == BODHI_OK && !d->writer->undone;
-    if (whole) {
-        status = writer_end_flush(d->writer, true);
-        whole = status == BODHI_OK;
-    }
-    p->facts.acknowledged += whole ? d->n_syncing : 0;
-    /* Those behind a batch that is undone may have been undone with it. */
-    p->facts.in_flight = whole ? p->facts.in_flight - d->n_syncing : 0;
-    return status;
-}
-
-/* Flush now, and wait for it: where nothing is to be synced, or frames were there that must be. */
-static int flush_now(bodhi_pusher *p) {
+int direct_flush(bodhi_pusher *p) {
     int status = bodhi_flush(p->direct.writer, p->options.durable);
     p->facts.acknowledged += status == BODHI_OK ? p->facts.in_flight : 0;
-    p->facts.in_flight = 0;
+    p->facts.in_flight = 0; /* after an error they may have been undone */
+    p->direct.unflushed_bytes = 0;
+    p->direct.flushed_at = now_ms();
     return status;
-}
-
-/* Have what was pushed synced; end_sync() has the rest. */
-static int begin_sync(bodhi_pusher *p) {
-    direct_store *d = &p->direct;
-    int status = end_sync(p);
-    d->unflushed_bytes = 0;
-    d->flushed_at = now_ms();
-    if (status != BODHI_OK || !p->options.durable || d->writer->n_existing > 0) {
-        return status != BODHI_OK ? status : flush_now(p);
-    }
-    status = writer_begin_flush(d->writer, &d->list);
-    if (status != BODHI_OK) {
-        (void)sync_listed(&d->list);
-        p->facts.in_flight = 0;
-        return status;
-    }
-    d->n_syncing = p->facts.in_flight;
-    d->syncing = true;
-    d->ticket = stream_call(d->writer->stream, run_sync, d);
-    return BODHI_OK;
 }
 
 int direct_push(bodhi_pusher *p, const bodhi_frame *frame) {
     direct_store *d = &p->direct;
-    int status = d->syncing && stream_has_called(d->writer->stream, d->ticket) ? end_sync(p) : BODHI_OK;
-    status = status == BODHI_OK ? bodhi_append(d->writer, frame) : status;
+    int status = bodhi_append(d->writer, frame);
     if (status < 0) {
-        if (status != BODHI_ERROR_ARGUMENT && status != BODHI_ERROR_CONFLICT) {
-            int ended = end_sync(p); /* so that what is acknowledged is told once for all */
-            (void)ended;
-            p->facts.in_flight = 0; /* the others may have been undone */
-        }
+        bool alone = status == BODHI_ERROR_ARGUMENT || status == BODHI_ERROR_CONFLICT;
+        p->facts.in_flight = alone ? p->facts.in_flight : 0; /* the others may have been undone */
         return status;
     }
     p->facts.in_flight++;
     d->unflushed_bytes += frame->n_atoms * 12;
     bool due = d->unflushed_bytes >= p->options.batch_bytes || now_ms() - d->flushed_at >= FLUSH_MS;
-    return due ? begin_sync(p) : BODHI_OK;
-}
-
-int direct_flush(bodhi_pusher *p) {
-    int status = begin_sync(p);
-    int ended = end_sync(p);
-    return status != BODHI_OK ? status : ended;
+    return due ? direct_flush(p) : BODHI_OK;
 }
 
 void direct_close(bodhi_pusher *p) {
-    int status = end_sync(p);
+    int status = bodhi_writer_close(p->direct.writer);
     (void)status; /* what was not acknowledged is nobody's matter */
-    status = bodhi_writer_close(p->direct.writer);
-    (void)status;
     bodhi_dataset_close(p->direct.dataset);
     bodhi_close(p->direct.store);
     p->direct = (direct_store){0};

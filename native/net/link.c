@@ -19,7 +19,7 @@
 #include "base/io.h"
 #include "base/status.h"
 
-enum { NONCE = 32, GREETING = 40, REPLY = 36, STEP_MS = 200, FULL_MS = 5 };
+enum { STEP_MS = 200, FULL_MS = 5 };
 
 /* --- The key ----------------------------------------------------------------------------------------------------- */
 
@@ -214,39 +214,38 @@ static int dial_remote(wire_link *link, int64_t deadline) {
     return BODHI_OK;
 }
 
-/* What only a side with the key can say to both random numbers. */
-static int prove(const uint8_t *key, size_t key_bytes, const char *side, const uint8_t nonces[2 * NONCE],
-                 uint8_t out[HMAC_BYTES]) {
+int link_prove(const uint8_t *key, size_t key_bytes, const char *side, const uint8_t nonces[2 * NONCE],
+               uint8_t out[HMAC_BYTES]) {
     const mac_part parts[] = {{side, strlen(side)}, {nonces, (size_t)2 * NONCE}};
     return mac_hmac(key, key_bytes, parts, 2, out);
 }
 
-/* Prove to each other that both have the key:
- * server: "BdhAuth2" and 32 random bytes S; client: 32 random bytes C and HMAC(key, "client" S C);
- * server: u32 0 and HMAC(key, "server" S C), or u32 1 and zeros.
- * HMAC(key, "session" S C) is the key by which all messages are then authenticated. */
 static int be_admitted(wire_link *link, const uint8_t *key, size_t key_bytes, int64_t deadline) {
     uint8_t greeting[GREETING];
     uint8_t nonces[2 * NONCE];
-    uint8_t answer[NONCE + HMAC_BYTES];
+    uint8_t answer[ANSWER];
     uint8_t reply[REPLY];
     uint8_t expected[HMAC_BYTES];
     int status = receive_bytes(link, greeting, sizeof greeting, deadline);
     if (status != BODHI_OK) {
         return status;
     }
-    if (memcmp(greeting, "BdhAuth2", 8) != 0) {
+    if (memcmp(greeting, WORD_FULL, WORD) == 0) {
+        return bodhi_fail(BODHI_ERROR_BUSY, "%s: no more connections; 'himach cache start --connections' allows more",
+                          link->address);
+    }
+    if (memcmp(greeting, WORD_WELCOME, WORD) != 0) {
         return bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: what listens there is no frame server", link->address);
     }
     if (!io_random(answer, NONCE)) {
         return bodhi_fail_system(errno, "getrandom", link->address);
     }
-    memcpy(nonces, greeting + 8, NONCE);
+    memcpy(nonces, greeting + WORD, NONCE);
     memcpy(nonces + NONCE, answer, NONCE);
-    status = prove(key, key_bytes, "client", nonces, answer + NONCE);
+    status = link_prove(key, key_bytes, "client", nonces, answer + NONCE);
     status = status == BODHI_OK ? link_send(link, answer, sizeof answer, deadline) : status;
     status = status == BODHI_OK ? receive_bytes(link, reply, sizeof reply, deadline) : status;
-    status = status == BODHI_OK ? prove(key, key_bytes, "server", nonces, expected) : status;
+    status = status == BODHI_OK ? link_prove(key, key_bytes, "server", nonces, expected) : status;
     if (status != BODHI_OK) {
         return status;
     }
@@ -256,7 +255,7 @@ static int be_admitted(wire_link *link, const uint8_t *key, size_t key_bytes, in
     if (!mac_is_same(expected, reply + 4, HMAC_BYTES)) {
         return bodhi_fail(BODHI_ERROR_UNSAFE, "%s: the server does not have the key itself", link->address);
     }
-    status = prove(key, key_bytes, "session", nonces, expected);
+    status = link_prove(key, key_bytes, "session", nonces, expected);
     if (status == BODHI_OK) {
         mac_begin(&link->out.mac, expected, true);
         mac_begin(&link->in.mac, expected, false);

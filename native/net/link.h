@@ -8,6 +8,15 @@
 
 enum { KEY_LEAST = 16, KEY_MOST = 1024 };
 
+/* Admission, as docs/server.md has it: greeting (a word, S), answer (C, HMAC "client"), reply (u32, HMAC "server"). */
+enum { NONCE = 32, WORD = 8, GREETING = WORD + NONCE, ANSWER = NONCE + HMAC_BYTES, REPLY = 4 + HMAC_BYTES };
+#define WORD_WELCOME "BdhAuth2"
+#define WORD_FULL    "BdhFull2"
+
+/* HMAC(key, side S C). Errors: as mac_hmac. */
+BODHI_CHECKED int link_prove(const uint8_t *key, size_t key_bytes, const char *side, const uint8_t nonces[2 * NONCE],
+                             uint8_t out[HMAC_BYTES]);
+
 typedef struct {
     char *address;                                     /* for messages; the caller's */
     int fd;                                            /* -1: closed */

@@ -54,11 +54,6 @@ typedef struct {
     bodhi_dataset *dataset;
     bodhi_writer *writer; /* NULL: slices go to servers */
     int64_t unflushed_bytes, flushed_at;
-    bool syncing; /* the stream's thread syncs `list`, which has the first `n_syncing` slices of those in flight */
-    uint64_t ticket;
-    sync_list list;
-    int64_t n_syncing;
-    bool synced;
 } direct_store;
 
 struct bodhi_pusher {

@@ -15,7 +15,6 @@
 #include "base/status.h"
 
 enum {
-    FEWEST = 64, /* frames to ask for where less than all were granted before */
     /* Bytes of requests to another machine, and how many: each begins with a wait for it, and all stay in the
      * processor's cache until they are used. */
     REMOTE_REQUEST = 2 << 20,
@@ -32,7 +31,6 @@ struct grants {
     int direct[WIRE_MAX_SEGMENTS]; /* of the descriptors, past the page cache; -1: there is none */
     segment_key keys[WIRE_MAX_SEGMENTS];
     uint8_t kinds[WIRE_MAX_SEGMENTS];
-    size_t most; /* places to ask for at once */
 };
 
 static grants *grants_of(locator *l) {
@@ -70,18 +68,7 @@ int served_ask(served_dataset *d, enum wire_verb verb, const wire_question *ques
 int served_open(served_dataset *d, const char *name, const void *generation, size_t generation_bytes) {
     void *content = (void *)(uintptr_t)generation; /* which is sent, and not changed */
     const wire_open open = {.name = name, .identity = "", .generation = content, .generation_bytes = generation_bytes};
-    wire_opened opened;
-    int status = link_open(&d->link, &open, &opened, now_ms() + d->timeout_ms);
-    if (status != BODHI_OK) {
-        return note_status(d, status);
-    }
-    memcpy(d->identity, opened.identity, sizeof d->identity);
-    d->native = opened.native;
-    d->alien = opened.alien;
-    d->key = (segment_key){.dataset = opened.dataset, .generation = opened.generation};
-    d->in_turns = opened.in_turns != 0 && !d->remote;
-    d->exceeds_memory = exceeds_memory(opened.bytes);
-    return BODHI_OK;
+    return note_status(d, link_open(&d->link, &open, &d->opened, now_ms() + d->timeout_ms));
 }
 
 /* --- Being granted places ---------------------------------------------------------------------------------------- */
@@ -131,8 +118,9 @@ static bool take_places(grants *g, target *list, size_t n) {
             return false;
         }
         if (list[i].kind >= 0) {
-            g->keys[at.descriptor] = g->from->key;
-            g->keys[at.descriptor].segment = at.segment;
+            const wire_opened *o = &g->from->opened;
+            g->keys[at.descriptor] =
+                (segment_key){.dataset = o->dataset, .generation = o->generation, .segment = at.segment};
             g->kinds[at.descriptor] = at.kind;
         }
     }
@@ -171,7 +159,7 @@ static void let_go(grants *g) {
 /* Be granted as many of `n` places as come with one answer: *count. */
 static int be_granted(grants *g, target *list, size_t n, size_t *count) {
     served_dataset *d = g->from;
-    size_t n_asked = n < g->most ? n : g->most;
+    size_t n_asked = n < WIRE_MAX_NUMBERS ? n : WIRE_MAX_NUMBERS;
     int status = ask_places(d, list, n_asked);
     if (status < 0) {
         return status;
@@ -179,15 +167,13 @@ static int be_granted(grants *g, target *list, size_t n, size_t *count) {
     memcpy(g->descriptors, d->link.descriptors, sizeof g->descriptors);
     g->n_descriptors = d->link.n_descriptors;
     d->link.n_descriptors = 0;
-    d->turn = d->in_turns ? g : NULL;
+    d->turn = g->head.end_turn != NULL ? g : NULL;
     open_direct(g);
     *count = d->link.count;
     if (*count == 0 || *count > n_asked || d->link.n_bytes != *count * sizeof(wire_place) ||
         !take_places(g, list, *count)) {
         return note_status(d, bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: places that are none", d->link.address));
     }
-    g->most = *count < n_asked ? *count * 2 : WIRE_MAX_NUMBERS;
-    g->most = g->most < FEWEST ? FEWEST : g->most > WIRE_MAX_NUMBERS ? WIRE_MAX_NUMBERS : g->most;
     return BODHI_OK;
 }
 
@@ -354,16 +340,15 @@ int served_reader_open(served_dataset *d, const int64_t *numbers, int64_t n, con
         return bodhi_fail_memory();
     }
     g->from = d;
-    g->most = d->in_turns ? FEWEST : WIRE_MAX_NUMBERS;
     g->head = (locator){.locate = locate,
                         .pin = pin,
                         .unpin = unpin,
                         .fetch = d->remote ? fetch : NULL,
                         .pass_over = pass_over,
-                        .end_turn = d->in_turns ? end_turn : NULL,
+                        .end_turn = d->opened.in_turns != 0 && !d->remote ? end_turn : NULL,
                         .close = close_grants,
                         .keys = g->keys,
-                        .exceeds_memory = d->exceeds_memory};
+                        .exceeds_memory = exceeds_memory(d->opened.bytes)};
     bodhi_read_options chosen = options == NULL ? (bodhi_read_options){0} : *options;
     if (d->remote) { /* a request crosses the network, and the page cache in question is the server's */
         chosen.request_bytes = chosen.request_bytes == 0 ? REMOTE_REQUEST : chosen.request_bytes;

@@ -12,12 +12,8 @@ typedef struct grants grants;
 typedef struct served_dataset {
     wire_link link;
     int64_t timeout_ms;
-    segment_key key; /* segment: 0 */
-    uint8_t identity[16];
-    uint64_t native, alien; /* frames, when it was opened */
-    bool in_turns;
-    bool remote; /* on another machine: bytes come over the link; set before it is opened */
-    bool exceeds_memory;
+    wire_opened opened;      /* what the server said of it then */
+    bool remote;             /* on another machine: bytes come over the link; set before it is opened */
     grants *turn;            /* whose turn it is with the disk; NULL: no reader's of this connection */
     pthread_mutex_t talking; /* over the link: readers' threads bring bytes over one to another machine */
 } served_dataset;

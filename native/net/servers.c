@@ -62,7 +62,7 @@ slot *slots_make(const bodhi_frame *frame) {
         return NULL;
     }
     wire_write_frame(s->message + WIRE_HEADER, frame);
-    wire_header(s->message, WIRE_FRAME, s->message + WIRE_HEADER, size);
+    wire_header(s->message, WIRE_FRAME, size);
     s->number = (uint64_t)frame->number;
     s->size = WIRE_HEADER + size;
     s->again = false;
@@ -372,7 +372,7 @@ static void send_frame(bodhi_pusher *p, server *s) {
 
 static void send_flush(bodhi_pusher *p, server *s) {
     unsigned char message[WIRE_HEADER + MAC_BYTES];
-    wire_header(message, WIRE_FLUSH, NULL, 0);
+    wire_header(message, WIRE_FLUSH, 0);
     size_t size = wire_seal(&s->link.out.mac, message, WIRE_HEADER);
     s->flush_due = s->flush_due && s->out != NULL;
     s->unasked = 0;

@@ -31,7 +31,6 @@ static const verb_limits limits[WIRE_VERBS] = {
     [WIRE_FETCH] = QUESTION,
     [WIRE_SURVEY] = QUESTION,
     [WIRE_STATUS] = QUESTION,
-    [WIRE_STOP] = QUESTION,
     [WIRE_ANSWER] = {false, WIRE_ANSWER_HEAD, WIRE_MAX_ANSWER, 1},
 };
 
@@ -60,21 +59,14 @@ static enum wire_result check_header(wire_parser *parser) {
     return WIRE_BEGUN;
 }
 
-/* Once the body is complete, its checksum or what follows it tells whether the other side sent it, and now. */
+/* Once the body is complete, what follows it tells whether the other side sent it, and now. */
 static enum wire_result end_body(wire_parser *parser) {
     if (parser->n_body < parser->size || (parser->mac.on && parser->n_tag < MAC_BYTES)) {
         return WIRE_MORE;
     }
-    if (parser->mac.on) {
-        const mac_part parts[] = {{parser->header, WIRE_HEADER}, {parser->body, parser->size}};
-        parser->complete = mac_is_next(&parser->mac, parts, 2, parser->tag) || bodhi_bypass_checksums;
-        return parser->complete ? WIRE_MESSAGE : WIRE_BAD_MAC;
-    }
-    if (!bodhi_bypass_checksums && bodhi_crc32c(0, parser->body, parser->size) != get32(parser->header + 12)) {
-        return WIRE_BAD_CHECKSUM;
-    }
-    parser->complete = true;
-    return WIRE_MESSAGE;
+    const mac_part parts[] = {{parser->header, WIRE_HEADER}, {parser->body, parser->size}};
+    parser->complete = !parser->mac.on || mac_is_next(&parser->mac, parts, 2, parser->tag) || bodhi_bypass_checksums;
+    return parser->complete ? WIRE_MESSAGE : WIRE_BAD_MAC;
 }
 
 enum wire_result wire_begin(wire_parser *parser) {
@@ -122,20 +114,6 @@ enum wire_result wire_took(wire_parser *parser, size_t n) {
     return parser->asks ? WIRE_BEGUN : wire_begin(parser);
 }
 
-enum wire_result wire_feed(wire_parser *parser, const unsigned char *data, size_t n, size_t *used) {
-    enum wire_result result = WIRE_MORE;
-    *used = 0;
-    while (*used < n && result == WIRE_MORE) {
-        unsigned char *at;
-        size_t space = wire_space(parser, &at);
-        size_t take = space < n - *used ? space : n - *used;
-        memcpy(at, data + *used, take);
-        *used += take;
-        result = wire_took(parser, take);
-    }
-    return result;
-}
-
 unsigned char *wire_take_body(wire_parser *parser) {
     unsigned char *body = parser->body;
     parser->body = NULL;
@@ -168,7 +146,6 @@ const char *wire_explain(enum wire_result result) {
         [WIRE_BAD_VERSION] = "the message is of another version of the protocol",
         [WIRE_BAD_VERB] = "the message has a verb that is not known here",
         [WIRE_TOO_LONG] = "the message has a length that its verb may not have",
-        [WIRE_BAD_CHECKSUM] = "the message was damaged on its way: its checksum is wrong",
         [WIRE_BAD_MAC] =
             "the message was changed, dropped, repeated or moved on its way: it is not what the other side sent next",
         [WIRE_OUT_OF_MEMORY] = "there is no memory for the message",
@@ -178,15 +155,11 @@ const char *wire_explain(enum wire_result result) {
 
 /* --- Output ------------------------------------------------------------------------------------------------------ */
 
-static void put_header(unsigned char *out, enum wire_verb verb, size_t size, uint32_t crc) {
+void wire_header(unsigned char out[WIRE_HEADER], enum wire_verb verb, size_t size) {
     put32(out, MAGIC_WIRE);
     put32(out + 4, WIRE_VERSION | (uint32_t)verb << 16);
     put32(out + 8, (uint32_t)size);
-    put32(out + 12, crc);
-}
-
-void wire_header(unsigned char out[WIRE_HEADER], enum wire_verb verb, const void *body, size_t size) {
-    put_header(out, verb, size, size > 0 ? bodhi_crc32c(0, body, size) : 0);
+    put32(out + 12, 0);
 }
 
 size_t wire_seal(mac_stream *mac, unsigned char *message, size_t size) {
@@ -220,11 +193,7 @@ bool wire_end(wire_output *output, enum wire_verb verb) {
     bool made = wire_room(output, 0) != NULL;
     if (made) {
         unsigned char *message = output->bytes + output->n;
-        if (output->mac.on) {
-            put_header(message, verb, output->n_body, 0);
-        } else {
-            wire_header(message, verb, wire_body(output), output->n_body);
-        }
+        wire_header(message, verb, output->n_body);
         output->n += wire_seal(&output->mac, message, WIRE_HEADER + output->n_body);
     }
     wire_forget(output);

@@ -1,12 +1,11 @@
 /* What goes over a socket between the server of a store and its clients: layout and parser, no I/O.
  *
  * A message is a header of 16 bytes and a body. All numbers are little-endian.
- *   magic u32 "BdhW" | version u16 | verb u16 | bytes of the body u32 | CRC32C of the body u32
+ *   magic u32 "BdhW" | version u16 | verb u16 | bytes of the body u32 | 0 u32
  * Between machines 16 bytes follow, by which the message is authenticated (base/mac.h): of header and body, under a key
- * of the session, with its running number among the messages of its side. They stand in for the checksum, which then
- * is that of a FRAME's body, or 0. The parser is fed bytes as they come; it never sees a socket. The length is checked
- * against the verb's own limit before anything is allocated, the checksum or those 16 bytes before anybody sees the
- * body.
+ * of the session, with its running number among the messages of its side. The parser is fed bytes as they come; it
+ * never sees a socket. The length is checked against the verb's own limit before anything is allocated, those 16 bytes
+ * before anybody sees the body. A socket of this machine changes no bytes.
  */
 
 /* clang-format off */
@@ -17,7 +16,7 @@
  * FLUSH     nothing: acknowledge all frames sent so far
  * READ      numbers u64; none: the places of the last READ have been read (with reads in order, the next one's turn)
  * TAKE      per extent of a segment: segment u64, offset u64, bytes u32, kind u32
- * RUNS, FETCH, SURVEY, STATUS, STOP: a question: first u64, last u64, kind u32, 0 u32, name
+ * RUNS, FETCH, SURVEY, STATUS: a question: first u64, last u64, kind u32, 0 u32, name
  *
  * A server sends answers: status i32, verb that is answered u16, count u16, so many records, and maybe bytes behind
  * them. Where the status is negative a text says why, and the connection ends. Records and bytes are
@@ -36,8 +35,7 @@
  * to SURVEY datasets of this name ("": of any), in the order of their directories, behind that of the hashes first and
  *           last (zeros: from the first on); none: that was the end; see describe() in native/server/contents.c
  * to STATUS counters u64, in the order of enum wire_counter; then the identity of the store (16 bytes), and one a line:
- *           the node's name, and each address that the server was told of, its own among them
- * to STOP   (local clients of the server's user only) as to STATUS */
+ *           the node's name, and each address that the server was told of, its own among them */
 /* clang-format on */
 
 /* Requests are answered in their order, FRAMEs in an order of their own, that of their coming. After OPEN with the
@@ -50,7 +48,7 @@
 #include "bodhi.h"
 
 enum {
-    WIRE_VERSION = 6,
+    WIRE_VERSION = 8,
     WIRE_HEADER = 16,
     WIRE_OPEN_HEAD = 20,
     WIRE_FRAME_HEAD = 48,
@@ -81,7 +79,6 @@ enum wire_verb {
     WIRE_FETCH,
     WIRE_SURVEY,
     WIRE_STATUS,
-    WIRE_STOP,
     WIRE_ANSWER,
     WIRE_VERBS /* one more than the last */
 };
@@ -119,7 +116,6 @@ enum wire_result {
     WIRE_BAD_VERSION,   /* another version of the protocol */
     WIRE_BAD_VERB,      /* unknown, or not for this side */
     WIRE_TOO_LONG,      /* more than the verb may have */
-    WIRE_BAD_CHECKSUM,  /* of the body */
     WIRE_BAD_MAC,       /* not what the other side sent now */
     WIRE_OUT_OF_MEMORY, /* for the body */
 };
@@ -151,9 +147,6 @@ enum wire_result wire_took(wire_parser *parser, size_t n);
  */
 enum wire_result wire_begin(wire_parser *parser);
 
-/* The same for bytes that lie elsewhere: takes them up to the end of a message; *used is how many. */
-enum wire_result wire_feed(wire_parser *parser, const unsigned char *data, size_t n, size_t *used);
-
 /* Take the body of a complete message away, to be freed by the caller. */
 unsigned char *wire_take_body(wire_parser *parser);
 
@@ -174,8 +167,8 @@ const char *wire_explain(enum wire_result result);
 /* A part of a body. */
 typedef mac_part wire_part;
 
-/* Write the header of a message. */
-void wire_header(unsigned char out[WIRE_HEADER], enum wire_verb verb, const void *body, size_t size);
+/* Write the header of a message with a body of `size` bytes. */
+void wire_header(unsigned char out[WIRE_HEADER], enum wire_verb verb, size_t size);
 
 /* Put what authenticates a message, the next one of a stream, behind its `size` bytes of header and body, where there
  * is room for MAC_BYTES; returns the bytes of it all. Of a stream that is not on nothing follows. */

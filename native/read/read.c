@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "base/thread.h"
 #include "codec/ids.h"
+#include "codec/packed.h"
 #include "read/reader.h"
 
 enum { SMALL_WINDOW = 128 << 10 }; /* bytes, for what is cached: it is read into a core's own cache, and used there */
@@ -52,7 +53,8 @@ static void check_window(const bodhi_reader *r, window *w) {
         item *at = &w->items[i];
         record_view view;
         if (frame->kind >= 0 && at->error == 0 && find_record(r, w, at, frame, &view)) {
-            enum unpacked unpacked = check_fields(view.bytes, &view.header, &r->subset, view.pieces, view.n_pieces);
+            enum unpacked unpacked =
+                unpack_fields(view.bytes, &view.header, &r->subset, view.pieces, view.n_pieces, NULL, NULL);
             at->checked = unpacked == UNPACKED;
             w->layout.stale = w->layout.stale || unpacked == UNPACK_UNREAD;
         }
@@ -185,23 +187,6 @@ static int32_t reason_of(int error) {
 
 enum taken { TAKEN, TAKEN_DAMAGED, TAKEN_UNREAD, TAKEN_NO_MEMORY };
 
-/* Memory for the positions of a packed frame. */
-static bool reserve_positions(bodhi_reader *r, const record_header *header) {
-    size_t size = (size_t)field_bytes(header);
-    if (size > r->position_capacity) {
-        void *grown;
-        free(r->positions);
-        r->positions = NULL;
-        r->position_capacity = 0;
-        if (posix_memalign(&grown, UNIT, size) != 0) {
-            return false;
-        }
-        r->positions = grown;
-        r->position_capacity = size;
-    }
-    return true;
-}
-
 /* Take the atoms of a slice, whose bytes are right. */
 static enum taken take_ids(bodhi_reader *r, const record_view *view, const unsigned char *packed_ids) {
     const record_header *header = &view->header;
@@ -213,13 +198,6 @@ static enum taken take_ids(bodhi_reader *r, const record_view *view, const unsig
     return ids_read(packed_ids, size, r->ids, header->n_atoms) ? TAKEN : TAKEN_DAMAGED;
 }
 
-/* Check what is asked for, unless that was done. */
-static enum unpacked check_only(const record_view *view, const selection *subset, float *fields[FIELD_COUNT]) {
-    memset(fields, 0, FIELD_COUNT * sizeof *fields);
-    return subset->unverified ? UNPACKED
-                              : check_fields(view->bytes, &view->header, subset, view->pieces, view->n_pieces);
-}
-
 /* Check the record of `w`, of which a window has read some pieces, and point `frame` to what it holds. */
 static enum taken take(bodhi_reader *r, const window *from, const item *at, const target *w, bodhi_frame *frame) {
     record_view view;
@@ -227,15 +205,15 @@ static enum taken take(bodhi_reader *r, const window *from, const item *at, cons
         return TAKEN_DAMAGED;
     }
     const record_header *header = &view.header;
-    if (header->encoding == ENCODING_PACKED && r->options.check_only == 0 && !reserve_positions(r, header)) {
+    if (header->encoding == ENCODING_PACKED && r->options.check_only == 0 &&
+        !ARRAY_FIT(r->positions, r->position_capacity, (size_t)header->n_atoms * PACKED_AXES)) {
         return TAKEN_NO_MEMORY;
     }
     selection subset = r->subset;
     subset.unverified = subset.unverified || at->checked;
-    float *fields[FIELD_COUNT];
-    enum unpacked unpacked = r->options.check_only != 0 ? check_only(&view, &subset, fields)
-                                                        : unpack_fields(view.bytes, header, &subset, view.pieces,
-                                                                        view.n_pieces, r->positions, fields);
+    float *fields[FIELD_COUNT] = {NULL};
+    enum unpacked unpacked = unpack_fields(view.bytes, header, &subset, view.pieces, view.n_pieces, r->positions,
+                                           r->options.check_only != 0 ? NULL : fields);
     if (unpacked != UNPACKED) {
         return unpacked == UNPACK_UNREAD ? TAKEN_UNREAD : TAKEN_DAMAGED;
     }

@@ -122,26 +122,13 @@ static enum unpacked next_read_block(block_walk *walk, wanted_block *block, cons
     return right ? UNPACKED : UNPACK_DAMAGED;
 }
 
-enum unpacked check_fields(const unsigned char *record, const record_header *header, const selection *subset,
-                           const piece *pieces, size_t n_pieces) {
-    block_walk walk = {.record = record, .header = header, .subset = subset};
-    const piece *at = pieces;
-    wanted_block block;
-    bool more = true;
-    enum unpacked status = UNPACKED;
-    while (more && status == UNPACKED) {
-        status = next_read_block(&walk, &block, &at, pieces + n_pieces, &more);
-    }
-    return status;
-}
-
 enum unpacked unpack_fields(unsigned char *record, const record_header *header, const selection *subset,
                             const piece *pieces, size_t n_pieces, float *positions, float *fields[FIELD_COUNT]) {
     block_walk walk = {.record = record, .header = header, .subset = subset};
     const piece *at = pieces;
     wanted_block block;
     bool more = true;
-    if (!find_fields(record, header, subset, positions, fields)) {
+    if (fields != NULL && !find_fields(record, header, subset, positions, fields)) {
         return UNPACK_DAMAGED;
     }
     for (;;) {
@@ -149,7 +136,7 @@ enum unpacked unpack_fields(unsigned char *record, const record_header *header, 
         if (status != UNPACKED || !more) {
             return status;
         }
-        if (!unpack_block(record, header, &block, fields[block.field])) {
+        if (fields != NULL && !unpack_block(record, header, &block, fields[block.field])) {
             return UNPACK_DAMAGED;
         }
     }

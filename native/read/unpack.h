@@ -52,13 +52,10 @@ enum unpacked {
     UNPACK_UNREAD /* blocks that are asked for lie outside the pieces */
 };
 
-/* Take the checksums of the blocks that are asked for, and nothing else. */
-enum unpacked check_fields(const unsigned char *record, const record_header *header, const selection *subset,
-                           const piece *pieces, size_t n_pieces);
-
 /* Check the blocks that are asked for and find or decode the fields. `record` holds the bytes of `pieces` (ascending),
  * the head among them. Raw fields are pointed to where they lie in the record; packed positions are decoded to
- * `positions`, n_atoms x 3, which may be NULL for a raw record. Fields not asked for or not there are NULL. */
+ * `positions`, n_atoms x 3, which may be NULL for a raw record. Fields not asked for or not there are NULL. With
+ * `fields` NULL checks alone. */
 enum unpacked unpack_fields(unsigned char *record, const record_header *header, const selection *subset,
                             const piece *pieces, size_t n_pieces, float *positions, float *fields[FIELD_COUNT]);
 

@@ -19,24 +19,19 @@ static uint64_t count_blocks(uint64_t frames) {
     return (frames + BLOCK_FRAMES - 1) / BLOCK_FRAMES;
 }
 
-static size_t count_places(uint64_t frames, size_t block) {
-    uint64_t left = frames - (uint64_t)block * BLOCK_FRAMES;
+static size_t count_places(const table_facts *f, size_t block) {
+    uint64_t left = f->frames - (uint64_t)block * BLOCK_FRAMES;
     return left < BLOCK_FRAMES ? (size_t)left : BLOCK_FRAMES;
 }
 
-static size_t block_bytes(size_t n) {
-    return n * FRAME_BYTES + sizeof(uint32_t);
-}
-
-/* Where a block begins in the file; that behind the last: where the file ends. */
-static uint64_t block_at(uint64_t frames, uint64_t n_tombstones, uint64_t block) {
-    uint64_t before = block * BLOCK_FRAMES < frames ? block * BLOCK_FRAMES : frames;
+/* Where place number `i` begins in the file; that behind the last: where the file ends. */
+static uint64_t place_at(uint64_t frames, uint64_t n_tombstones, uint64_t i) {
     return TABLE_HEAD_BYTES + count_blocks(frames) * BLOCK_BYTES + n_tombstones * TOMBSTONE_ENTRY_BYTES +
-           before * FRAME_BYTES + block * sizeof(uint32_t);
+           i * PLACE_BYTES;
 }
 
 uint64_t sealed_bytes(const findings *content) {
-    return block_at(content->n_places, content->n_tombstones, count_blocks(content->n_places));
+    return place_at(content->n_places, content->n_tombstones, content->n_places);
 }
 
 /* The checksum of what is read when a table is opened. */
@@ -60,30 +55,16 @@ static void arrange(findings *content) {
     content->n_places = kept;
 }
 
-static table_block put_block(const place *places, size_t n, unsigned char *out) {
-    uint32_t *numbers = (uint32_t *)(void *)out;
-    table_entry *entries = (table_entry *)(void *)(numbers + n + 1);
-    uint32_t step = n == 1 ? 1 : (uint32_t)(places[1].number - places[0].number);
-    for (size_t i = 0; i < n; i++) {
-        const place *p = &places[i];
-        numbers[i] = (uint32_t)(p->number - places[0].number);
-        step = numbers[i] == i * (uint64_t)step ? step : 0;
-        entries[i] = (table_entry){.offset = p->offset, .length = p->length, .head = p->head, .fields = p->fields};
-    }
-    numbers[n] = bodhi_crc32c(0, entries, n * sizeof *entries);
-    return (table_block){places->number, step, bodhi_crc32c(0, numbers, (n + 1) * sizeof *numbers)};
-}
-
-/* False: a block has numbers too far apart. */
-static bool lay_out(unsigned char *out, const segment *s, const findings *content, table_facts *facts) {
+static void lay_out(unsigned char *out, const segment *s, const findings *content, table_facts *facts) {
     table_block *blocks = (table_block *)(void *)(out + TABLE_HEAD_BYTES);
+    place *places = (place *)(void *)(out + place_at(facts->frames, facts->n_tombstones, 0));
+    for (size_t i = 0; i < facts->frames; i++) {
+        places[i] = content->places[i];
+        places[i].segment = 0; /* each process has a number of its own for it */
+    }
     for (size_t i = 0; i < count_blocks(facts->frames); i++) {
-        const place *places = content->places + i * BLOCK_FRAMES;
-        size_t n = count_places(facts->frames, i);
-        if (places[n - 1].number - places[0].number > UINT32_MAX) {
-            return false;
-        }
-        blocks[i] = put_block(places, n, out + block_at(facts->frames, facts->n_tombstones, i));
+        const place *first = places + i * BLOCK_FRAMES;
+        blocks[i] = (table_block){first->number, bodhi_crc32c(0, first, count_places(facts, i) * sizeof *first), 0};
     }
     if (content->n_tombstones > 0) {
         memcpy(blocks + count_blocks(facts->frames), content->tombstones, content->n_tombstones * sizeof(tombstone));
@@ -91,7 +72,6 @@ static bool lay_out(unsigned char *out, const segment *s, const findings *conten
     facts->crc = checksum(facts, blocks, content->tombstones);
     write_file_header(out, MAGIC_TABLE, &s->key, s->kind);
     memcpy(out + SEGMENT_HEADER_BYTES, facts, sizeof *facts);
-    return true;
 }
 
 bool sealed_write(int directory, const segment *s, findings *content) {
@@ -109,7 +89,8 @@ bool sealed_write(int directory, const segment *s, findings *content) {
                          .high = content->places[content->n_places - 1].number,
                          .n_tombstones = content->n_tombstones};
     sealed_name(s, name);
-    bool written = lay_out(out, s, content, &facts) && io_write_file(directory, name, out, size, FILE_UNSYNCED);
+    lay_out(out, s, content, &facts);
+    bool written = io_write_file(directory, name, out, size, FILE_UNSYNCED);
     free(out);
     return written;
 }
@@ -132,8 +113,8 @@ static bool read_facts(int fd, const segment *s, table_facts *f) {
 /* Whether the facts fit a file of so many bytes, and a segment of `size`. */
 static bool do_fit(const table_facts *f, uint64_t bytes, uint64_t size) {
     return f->covered <= size && f->covered >= SEGMENT_HEADER_BYTES && f->high <= INT64_MAX && f->frames > 0 &&
-           f->frames <= bytes / FRAME_BYTES && f->n_tombstones <= bytes / TOMBSTONE_ENTRY_BYTES &&
-           bytes == block_at(f->frames, f->n_tombstones, count_blocks(f->frames));
+           f->frames <= bytes / PLACE_BYTES && f->n_tombstones <= bytes / TOMBSTONE_ENTRY_BYTES &&
+           bytes == place_at(f->frames, f->n_tombstones, f->frames);
 }
 
 static bool load_blocks(sealed *t, int fd, const segment *s, uint64_t size, findings *content) {
@@ -194,11 +175,6 @@ void sealed_unlink_stale(int directory, const segment *s, uint64_t size) {
     io_drop(fd);
 }
 
-uint64_t sealed_memory(const sealed *t) {
-    return sizeof *t + t->n_blocks * sizeof *t->blocks + t->dead_capacity * sizeof *t->dead +
-           (t->places == NULL ? 0 : BLOCK_FRAMES * sizeof *t->places);
-}
-
 /* --- The dead ---------------------------------------------------------------------------------------------------- */
 
 /* The first of the dead that is not below `number`, by its place among them. */
@@ -225,47 +201,29 @@ bool sealed_kill(sealed *t, uint64_t number) {
 
 /* --- Asking ------------------------------------------------------------------------------------------------------ */
 
-/* Read a block, or (`numbers`) its numbers alone. The file is opened if *fd is -1. */
-static bool read_block(const sealed *t, int directory, int *fd, size_t block, bool numbers, uint32_t *out) {
-    size_t n = count_places(t->facts.frames, block);
-    size_t head_bytes = (n + 1) * sizeof *out;
-    *fd = *fd < 0 ? io_open(directory, t->name, O_RDONLY) : *fd;
-    return *fd >= 0 &&
-           read_all(*fd, out, numbers ? head_bytes : block_bytes(n),
-                    block_at(t->facts.frames, t->facts.n_tombstones, block)) &&
-           (bodhi_bypass_checksums || (bodhi_crc32c(0, out, head_bytes) == t->blocks[block].crc &&
-                                       (numbers || bodhi_crc32c(0, out + n + 1, n * sizeof(table_entry)) == out[n])));
-}
-
-/* Have the places of a block in memory, or (`numbers`) their numbers alone. Returns how many they are; 0: torn. */
-static size_t load_block(sealed *t, int directory, int *fd, size_t block, bool numbers) {
-    uint32_t read[BLOCK_WORDS];
-    const table_block *b = &t->blocks[block];
-    bool even = numbers && b->step > 0;
-    size_t n = count_places(t->facts.frames, block);
-    const table_entry *entries = (const table_entry *)(const void *)(read + n + 1);
+/* Have the places of a block in memory; the file is opened if *fd is -1. Returns how many they are; 0: torn. */
+static size_t load_block(sealed *t, int directory, int *fd, size_t block) {
+    const size_t n = count_places(&t->facts, block);
+    const size_t bytes = n * sizeof *t->places;
     if (t->loaded == block + 1) {
         return n;
     }
     t->loaded = 0;
-    t->places = t->places == NULL ? calloc(BLOCK_FRAMES, sizeof *t->places) : t->places;
-    if (t->places == NULL || (!even && !read_block(t, directory, fd, block, numbers, read))) {
+    t->places = t->places == NULL ? malloc(BLOCK_FRAMES * sizeof *t->places) : t->places;
+    *fd = *fd < 0 ? io_open(directory, t->name, O_RDONLY) : *fd;
+    if (t->places == NULL || *fd < 0 ||
+        !read_all(*fd, t->places, bytes, place_at(t->facts.frames, t->facts.n_tombstones, block * BLOCK_FRAMES)) ||
+        (bodhi_crc32c(0, t->places, bytes) != t->blocks[block].crc && !bodhi_bypass_checksums)) {
         t->torn = *t->any_torn = true;
         return 0;
     }
     for (size_t i = 0; i < n; i++) {
-        t->places[i].number = b->first + (even ? (uint64_t)i * b->step : read[i]);
-        t->places[i].dead = false;
+        t->places[i].segment = t->ordinal;
     }
-    for (size_t i = 0; i < n && !numbers; i++) {
-        place *p = &t->places[i];
-        *p = (place){p->number, entries[i].offset, entries[i].length, t->ordinal, entries[i].head, entries[i].fields,
-                     false};
-    }
-    for (size_t i = dead_from(t, b->first); i < t->n_dead && t->dead[i] <= t->places[n - 1].number; i++) {
+    for (size_t i = dead_from(t, t->places->number); i < t->n_dead && t->dead[i] <= t->places[n - 1].number; i++) {
         places_from(t->places, n, t->dead[i])->dead = true;
     }
-    t->loaded = numbers ? 0 : block + 1;
+    t->loaded = block + 1;
     return n;
 }
 
@@ -281,9 +239,9 @@ const place *sealed_next(sealed *t, int directory, uint64_t number) {
     const place *next = NULL;
     for (size_t i = block_with(t, number); next == NULL && i < t->n_blocks && number <= t->facts.high && !t->torn;
          i++) {
-        size_t n = load_block(t, directory, &fd, i, false);
+        size_t n = load_block(t, directory, &fd, i);
         const place *p = n == 0 ? NULL : places_from(t->places, n, number);
-        next = p == NULL || p == t->places + n || p->number > t->facts.high ? NULL : p;
+        next = p == NULL || p == t->places + n ? NULL : p;
     }
     io_drop(fd);
     return next;
@@ -299,12 +257,13 @@ void sealed_mark(sealed *t, int directory, const frame_selection *chosen, uint64
     int fd = -1;
     uint64_t high = selection_last(chosen);
     for (size_t i = block_with(t, chosen->low); !t->torn && i < t->n_blocks && t->blocks[i].first <= high; i++) {
-        const table_block *b = &t->blocks[i];
-        uint64_t end = b->first + count_places(t->facts.frames, i);
-        if (b->step == 1 && dead_from(t, b->first) == dead_from(t, end)) {
-            selection_set(chosen, b->first, end, words);
+        uint64_t first = t->blocks[i].first;
+        uint64_t end = first + count_places(&t->facts, i);
+        uint64_t next = i + 1 < t->n_blocks ? t->blocks[i + 1].first : t->facts.high + 1;
+        if (next == end && dead_from(t, first) == dead_from(t, end)) { /* they follow one another */
+            selection_set(chosen, first, end, words);
         } else {
-            size_t n = load_block(t, directory, &fd, i, true);
+            size_t n = load_block(t, directory, &fd, i);
             places_mark(t->places, n, chosen, words);
         }
     }

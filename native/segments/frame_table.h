@@ -1,5 +1,5 @@
-/* The table of one segment as a file beside it: where its frames lie, sorted by number, in entries of one size. A
- * process keeps the first number of every block of entries, and reads a block when it is asked for a frame in it. What
+/* The table of one segment as a file beside it: where its frames lie, sorted by number, as in memory (`place`). A
+ * process keeps the first number of every block of places, and reads a block when it is asked for a frame in it. What
  * holds many frames is so held once a node, by the page cache, and not by every process. Nothing is mapped: a bad
  * sector is an error, and no signal. docs/formats.md describes the file in words.
  *
@@ -10,14 +10,12 @@
 
 #include "segments/segment.h"
 
-#define MAGIC_TABLE 0x54686442U /* "BdhT" */
+#define MAGIC_TABLE 0x50686442U /* "BdhP" */
 
 enum {
     BLOCK_FRAMES = 1024,
     BLOCK_BYTES = 16, /* of what is kept of a block */
-    FRAME_BYTES = 16, /* of its number and its entry */
-    FRAME_ENTRY_BYTES = 12,
-    BLOCK_WORDS = BLOCK_FRAMES * FRAME_BYTES / 4 + 1,
+    PLACE_BYTES = 24,
     TOMBSTONE_ENTRY_BYTES = 24,
     TABLE_FACTS_BYTES = 56, /* behind the header that all files of a segment have */
     TABLE_HEAD_BYTES = SEGMENT_HEADER_BYTES + TABLE_FACTS_BYTES
@@ -32,22 +30,14 @@ typedef struct {
     uint64_t n_tombstones;
 } table_facts;
 
-/* BLOCK_FRAMES frames that follow one another; the last block may have fewer. A block has their numbers, less the
- * first, a checksum of their entries, and those: marks read the numbers alone, and none that are evenly apart. */
+/* BLOCK_FRAMES frames that follow one another; the last block may have fewer. */
 typedef struct {
     uint64_t first; /* number */
-    uint32_t step;  /* how far apart the numbers are; 0: not evenly */
-    uint32_t crc;   /* of the numbers and the checksum behind them */
+    uint32_t crc;   /* of its places */
+    uint32_t zero;
 } table_block;
-
-/* As in `place`. */
-typedef struct {
-    uint32_t offset, length;
-    uint16_t head;
-    uint8_t fields, zero;
-} table_entry;
 _Static_assert(sizeof(table_facts) == TABLE_FACTS_BYTES && sizeof(table_block) == BLOCK_BYTES &&
-                   sizeof(table_entry) == FRAME_ENTRY_BYTES && sizeof(tombstone) == TOMBSTONE_ENTRY_BYTES,
+                   sizeof(place) == PLACE_BYTES && sizeof(tombstone) == TOMBSTONE_ENTRY_BYTES,
                "they lie in files so");
 
 struct sealed {
@@ -71,7 +61,7 @@ void sealed_name(const segment *s, char name[SEGMENT_NAME]);
 uint64_t sealed_bytes(const findings *content);
 
 /* Write the table of a segment as far as its index was read. Its places are sorted here; of frames that are there twice
- * the later is kept. False: it was not written, as are none of frames that are 2^32 apart within a block. */
+ * the later is kept. False: it was not written. */
 bool sealed_write(int directory, const segment *s, findings *content);
 
 /* Open the table of a segment of `size` bytes; its tombstones go to `content`. NULL: there is none that can be used, or
@@ -95,8 +85,6 @@ bool sealed_kill(sealed *t, uint64_t number);
 
 /* Set the bits of the living frames. */
 void sealed_mark(sealed *t, int directory, const frame_selection *chosen, uint64_t *words);
-
-uint64_t sealed_memory(const sealed *t);
 
 static inline uint64_t sealed_living(const sealed *t) {
     return t->facts.frames - t->n_dead;

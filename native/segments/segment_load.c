@@ -13,10 +13,7 @@
 #include "base/memory.h"
 #include "segments/frame_table.h"
 
-enum {
-    ENTRIES_AT_ONCE = 8192,
-    ENTRIES_EXPECTED = 1 << 20 /* for more, memory is taken as they are found: an index may be of any size, and empty */
-};
+enum { ENTRIES_AT_ONCE = 8192 };
 
 /* --- Names ------------------------------------------------------------------------------------------------------- */
 
@@ -62,12 +59,6 @@ void findings_free(findings *content) {
     free(content->places);
     free(content->tombstones);
     memset(content, 0, sizeof *content);
-}
-
-/* Room for exactly `n` more frames, so that loading an index takes little more memory than what it says. */
-static bool expect_frames(findings *content, size_t n) {
-    n = n < ENTRIES_EXPECTED ? n : ENTRIES_EXPECTED;
-    return ARRAY_FIT(content->places, content->place_capacity, content->n_places + n);
 }
 
 static bool add_frame(findings *content, uint32_t ordinal, const index_entry *entry) {
@@ -199,10 +190,7 @@ static bool load_by_index(load *l, int directory) {
     /* No entry speaks of less than a unit of the segment: whatever lies behind so many is none. */
     uint64_t most = SEGMENT_HEADER_BYTES + l->limit / UNIT * ENTRY_BYTES;
     uint64_t size = usable ? (uint64_t)status.st_size : 0;
-    uint64_t end = size < most ? size : most;
-    uint64_t left = end > s->index_at ? end - s->index_at : 0;
-    l->no_memory = left > 0 && !expect_frames(l->content, left / ENTRY_BYTES);
-    usable = usable && !l->no_memory && read_entries(l, index, end) && size <= most;
+    usable = usable && read_entries(l, index, size < most ? size : most) && size <= most;
     io_drop(index);
     return usable;
 }

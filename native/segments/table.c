@@ -6,9 +6,10 @@
 
 #include "base/memory.h"
 
+enum { MOST_RECENT = 4096 };
+
 void table_free(table *t) {
     free(t->places);
-    free(t->recent);
     memset(t, 0, sizeof *t);
 }
 
@@ -30,37 +31,34 @@ void places_sort(place *places, size_t n) {
     }
 }
 
-/* Room for `n` more. Small tables double; large ones grow by an eighth, so that memory stays near 24 bytes a frame. */
-static bool reserve(table *t, size_t n) {
-    if (t->count + n <= t->capacity) {
-        return true;
-    }
-    size_t slack = t->count < 65536 ? t->count : t->count / 8;
-    size_t capacity = t->count + n > t->count + slack ? t->count + n : t->count + slack;
-    return ARRAY_FIT(t->places, t->capacity, capacity);
-}
-
-/* Merge `n` sorted places from the back; room is there. */
-static void merge(table *t, const place *places, size_t n) {
-    size_t left = t->count;
-    t->count += n;
-    for (size_t at = t->count; n > 0; at--) {
-        // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): the first `left` places are set
-        if (left > 0 && t->places[left - 1].number > places[n - 1].number) {
-            t->places[at - 1] = t->places[--left];
+/* Merge `n` sorted places into `count` sorted ones from the back; room is there. */
+static void merge(place *into, size_t count, const place *places, size_t n) {
+    for (size_t at = count + n; n > 0; at--) {
+        // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): the first `count` places are set
+        if (count > 0 && into[count - 1].number > places[n - 1].number) {
+            into[at - 1] = into[--count];
         } else {
-            t->places[at - 1] = places[--n];
+            into[at - 1] = places[--n];
         }
     }
 }
 
-static bool flush_recent(table *t) {
-    if (!reserve(t, t->n_recent)) {
-        return false;
+/* Merge the recent places into the others; without memory for that they stay, and are searched. */
+static void merge_recent(table *t) {
+    size_t n = t->count - t->n_old;
+    place *recent = malloc(n * sizeof *recent);
+    if (recent != NULL) {
+        memcpy(recent, t->places + t->n_old, n * sizeof *recent);
+        merge(t->places, t->n_old, recent, n);
+        t->n_old = t->count;
+        free(recent);
     }
-    merge(t, t->recent, t->n_recent);
-    t->n_recent = 0;
-    return true;
+}
+
+/* The old places (0) or the recent ones (1); NULL: there are none. */
+static place *part_of(const table *t, int recent, size_t *n) {
+    *n = recent ? t->count - t->n_old : t->n_old;
+    return *n == 0 ? NULL : recent ? t->places + t->n_old : t->places;
 }
 
 /* First position in sorted `places` that is not below `number`. */
@@ -74,89 +72,68 @@ place *places_from(place *places, size_t n, uint64_t number) {
     return places + lower_bound(places, n, number);
 }
 
-static bool add_recent(table *t, const place *places, size_t n) {
-    if (t->recent == NULL) {
-        t->recent = malloc(TABLE_RECENT * sizeof *t->recent);
-        if (t->recent == NULL) {
-            return false;
-        }
-    }
-    if (t->n_recent + n > TABLE_RECENT && !flush_recent(t)) {
-        return false;
-    }
-    for (size_t i = 0; i < n; i++) {
-        size_t at = lower_bound(t->recent, t->n_recent, places[i].number);
-        memmove(t->recent + at + 1, t->recent + at, (t->n_recent - at) * sizeof *t->recent);
-        t->recent[at] = places[i];
-        t->n_recent++;
-    }
-    return true;
-}
-
 bool table_add(table *t, place *places, size_t n) {
     if (n == 0) {
         return true;
     }
-    places_sort(places, n);
-    bool behind = t->count == 0 || places[0].number >= t->places[t->count - 1].number;
-    if (!behind && n <= 16) {
-        return add_recent(t, places, n);
-    }
-    if (!reserve(t, n)) {
+    if (!ARRAY_GROW(t->places, t->capacity, t->count + n)) {
         return false;
     }
-    merge(t, places, n);
+    places_sort(places, n);
+    merge(t->places + t->n_old, t->count - t->n_old, places, n);
+    t->count += n;
+    if (t->n_old == 0 || t->places[t->n_old].number >= t->places[t->n_old - 1].number) {
+        t->n_old = t->count;
+    } else if (t->count - t->n_old > MOST_RECENT) {
+        merge_recent(t);
+    }
     return true;
 }
 
 place *table_find(const table *t, uint64_t number, size_t *state) {
-    size_t copy = 0;
-    for (size_t i = lower_bound(t->places, t->count, number); i < t->count && t->places[i].number == number; i++) {
-        if (copy++ >= *state) {
-            *state = copy;
-            return t->places + i;
+    size_t to_skip = *state;
+    for (int recent = 0; recent < 2; recent++) {
+        size_t n;
+        place *places = part_of(t, recent, &n);
+        for (size_t i = lower_bound(places, n, number); i < n && places[i].number == number; i++) {
+            if (to_skip-- == 0) {
+                ++*state;
+                return places + i;
+            }
         }
     }
-    for (size_t i = lower_bound(t->recent, t->n_recent, number); i < t->n_recent && t->recent[i].number == number;
-         i++) {
-        if (copy++ >= *state) {
-            *state = copy;
-            return t->recent + i;
-        }
-    }
-    *state = copy;
     return NULL;
 }
 
-size_t table_numbers(const table *t, uint64_t from, uint64_t *numbers, size_t capacity) {
-    size_t i = lower_bound(t->places, t->count, from);
-    size_t j = lower_bound(t->recent, t->n_recent, from);
-    size_t n = 0;
-    while (n < capacity && (i < t->count || j < t->n_recent)) {
-        bool first = j == t->n_recent || (i < t->count && t->places[i].number <= t->recent[j].number);
-        const place *next = first ? &t->places[i++] : &t->recent[j++];
-        if (!next->dead && (n == 0 || numbers[n - 1] != next->number)) {
-            numbers[n++] = next->number;
+bool table_next(const table *t, uint64_t from, uint64_t *number) {
+    bool is_there = false;
+    *number = UINT64_MAX;
+    for (int recent = 0; recent < 2; recent++) {
+        size_t n;
+        const place *places = part_of(t, recent, &n);
+        size_t i = lower_bound(places, n, from);
+        while (i < n && places[i].dead) {
+            i++;
         }
+        is_there = is_there || i < n;
+        *number = i < n && places[i].number < *number ? places[i].number : *number;
     }
-    return n;
-}
-
-static size_t remove_places(place *places, size_t n, uint32_t segment, uint32_t offset, size_t *living) {
-    size_t kept = 0;
-    for (size_t i = 0; i < n; i++) {
-        bool goes = places[i].segment == segment && places[i].offset < offset;
-        *living += goes && !places[i].dead;
-        places[kept] = places[i];
-        kept += !goes;
-    }
-    return kept;
+    return is_there;
 }
 
 size_t table_remove(table *t, uint32_t segment, uint32_t offset) {
     size_t living = 0;
-    t->n_recent = remove_places(t->recent, t->n_recent, segment, offset, &living);
-    t->count = remove_places(t->places, t->count, segment, offset, &living);
+    size_t kept = 0;
+    size_t kept_old = 0;
+    for (size_t i = 0; i < t->count; i++) {
+        bool goes = t->places[i].segment == segment && t->places[i].offset < offset;
+        living += goes && !t->places[i].dead;
+        t->places[kept] = t->places[i];
+        kept += !goes;
+        kept_old += !goes && i < t->n_old;
+    }
+    t->count = kept;
+    t->n_old = kept_old;
     size_t capacity = t->count < 1024 ? 1024 : t->count;
     place *shrunk = t->capacity <= capacity ? NULL : realloc(t->places, capacity * sizeof *shrunk);
     if (shrunk != NULL) {
@@ -216,10 +193,9 @@ void places_mark(const place *places, size_t n, const frame_selection *chosen, u
 }
 
 void table_mark(const table *t, const frame_selection *chosen, uint64_t *words) {
-    places_mark(t->places, t->count, chosen, words);
-    places_mark(t->recent, t->n_recent, chosen, words);
-}
-
-size_t table_memory(const table *t) {
-    return t->capacity * sizeof *t->places + (t->recent == NULL ? 0 : TABLE_RECENT * sizeof *t->recent);
+    for (int recent = 0; recent < 2; recent++) {
+        size_t n;
+        const place *places = part_of(t, recent, &n);
+        places_mark(places, n, chosen, words);
+    }
 }

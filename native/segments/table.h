@@ -26,16 +26,12 @@ place *places_from(place *places, size_t n, uint64_t number);
 /* Set the bits of the living ones. */
 void places_mark(const place *places, size_t n, const frame_selection *chosen, uint64_t *words);
 
-/* Copies of one frame lie side by side. `places` is sorted by number; so is `recent`, a short list of those that came
- * out of order, merged into `places` when it is full. */
+/* The first `n_old` places are sorted by number, and so are the recent ones behind them: few that came out of order,
+ * as to merge each alone would take time that grows with all. */
 typedef struct {
     place *places;
-    size_t count, capacity;
-    place *recent;
-    size_t n_recent;
+    size_t n_old, count, capacity;
 } table;
-
-enum { TABLE_RECENT = 4096 };
 
 void table_free(table *t);
 
@@ -46,16 +42,14 @@ bool table_add(table *t, place *places, size_t n);
  * Pointers hold until the table is changed. */
 place *table_find(const table *t, uint64_t number, size_t *state);
 
-/* Living frame numbers >= `from`, each once, up to `capacity` of them. */
-size_t table_numbers(const table *t, uint64_t from, uint64_t *numbers, size_t capacity);
+/* The first number of a living frame that is not below `from`; false and UINT64_MAX: there is none. */
+bool table_next(const table *t, uint64_t from, uint64_t *number);
+
+/* Set the bits of the living ones. */
+void table_mark(const table *t, const frame_selection *chosen, uint64_t *words);
 
 /* Take away the places in `segment` that lie before `offset`, in units of 64 bytes (UINT32_MAX: all). Returns how many
  * of them lived. */
 size_t table_remove(table *t, uint32_t segment, uint32_t offset);
-
-/* Set the bits of the living frames. */
-void table_mark(const table *t, const frame_selection *chosen, uint64_t *words);
-
-size_t table_memory(const table *t);
 
 #endif

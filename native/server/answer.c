@@ -165,29 +165,12 @@ static bool answer_status(bodhi_server *server, connection *c) {
     output_add(c, server->counters, sizeof server->counters);
     output_add(c, server->store->identity, sizeof server->store->identity);
     output_add(c, peers, peers == NULL ? 0 : strnlen(peers, WIRE_MAX_PEERS));
-    return output_end(c, c->in.verb, N_COUNTERS);
+    return output_end(c, WIRE_STATUS, N_COUNTERS);
 }
 
-static bool answer_stop(bodhi_server *server, connection *c) {
-    if ((c->rights & RIGHT_STOP) == 0) {
-        return output_error(c, BODHI_ERROR_UNSAFE, "only the server's own user on its own machine may stop it");
-    }
-    server->stopping = true;
-    return answer_status(server, c);
-}
-
-bool answer_header(bodhi_server *server, connection *c) {
+bool answer_header(connection *c) {
     enum wire_verb verb = c->in.verb;
-    if (verb == WIRE_STATUS || verb == WIRE_STOP) {
-        return true;
-    }
-    if (c->reserved) {
-        char why[WIRE_MAX_TEXT];
-        connections_explain(server, why);
-        server->counters[COUNT_REFUSED]++;
-        return output_error(c, BODHI_ERROR_BUSY, why);
-    }
-    if (verb == WIRE_OPEN || verb == WIRE_SURVEY) {
+    if (verb == WIRE_OPEN || verb == WIRE_SURVEY || verb == WIRE_STATUS) {
         return true;
     }
     if (c->dataset == NULL) {
@@ -209,8 +192,6 @@ bool answer(bodhi_server *server, connection *c) {
         return answer_open(server, c);
     case WIRE_STATUS:
         return answer_status(server, c);
-    case WIRE_STOP:
-        return answer_stop(server, c);
     case WIRE_FRAME:
         return answer_frame(server, c);
     case WIRE_FLUSH:

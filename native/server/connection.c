@@ -2,7 +2,6 @@
 #include "server/server.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -11,13 +10,15 @@
 #include "base/clock.h"
 #include "base/io.h"
 
-#define MORE "'himach cache start --connections' allows more"
+#define FULL                                                                                                           \
+    "the server has as many connections as it may have, of this user or of all; 'himach cache start --connections' "   \
+    "allows more"
 
 enum {
     TURN_BYTES = 8 << 20,     /* read from one connection before the next has its turn */
     OUTPUT_ENOUGH = 64 << 10, /* output that waits stops us from reading more requests */
+    ADMISSION_MS = 5000,      /* for the proof of the key */
     GREETING_MS = 10000,      /* for the first message */
-    RESERVED_MS = 2000,       /* for that of a connection beside those that there may be */
     SHUT_MS = 2000,           /* for the other side to close after an error */
     CLOGGED_MS = 2000,        /* without a byte moved, while others wait for the memory */
     MOST_DISCARDED = 64       /* reads of what comes after an error, before others have their turn */
@@ -99,6 +100,15 @@ bool output_error(connection *c, int status, const char *text) {
     return false;
 }
 
+/* Put bytes that are no message into the output. */
+static void output_raw(connection *c, const void *data, size_t size) {
+    c->moved = c->out.n == 0 ? now_ms() : c->moved;
+    if (wire_room(&c->out, size) != NULL) {
+        memcpy(c->out.bytes + c->out.n, data, size);
+        c->out.n += size;
+    }
+}
+
 static void close_descriptors(connection *c) {
     while (c->n_descriptors > 0) {
         io_drop(c->descriptors[--c->n_descriptors]);
@@ -171,7 +181,7 @@ void connection_drop(bodhi_server *server, connection *c) {
 
 /* Whether somebody else has to do something before more of it is read: the disk, or who has the memory. */
 static bool is_held_up(const bodhi_server *server, const connection *c) {
-    bool crowded = !c->reserved && !wire_amid(&c->in) && is_crowded(server, pushes(c));
+    bool crowded = !wire_amid(&c->in) && is_crowded(server, pushes(c));
     return is_stalled(c) || crowded || c->turn == TURN_WAITING;
 }
 
@@ -221,22 +231,22 @@ static bool is_same_caller(const caller *a, const caller *b) {
     return a->remote == b->remote && memcmp(a->id, b->id, sizeof a->id) == 0;
 }
 
-/* The oldest silent connection of one caller or (NULL) of all, or the oldest reserved one; NULL: there is none. */
-static connection *oldest_silent(bodhi_server *server, const caller *from, bool reserved) {
+/* The oldest silent connection of one caller or (NULL) of all; NULL: there is none. */
+static connection *oldest_silent(bodhi_server *server, const caller *from) {
     connection *oldest = NULL;
     for (int i = 0; i < server->n_slots; i++) {
         connection *c = &server->connections[i];
-        if (c->fd >= 0 && c->reserved == reserved && (reserved || c->silent) &&
-            (from == NULL || is_same_caller(&c->from, from)) && (oldest == NULL || c->begun < oldest->begun)) {
+        if (c->fd >= 0 && c->silent && (from == NULL || is_same_caller(&c->from, from)) &&
+            (oldest == NULL || c->begun < oldest->begun)) {
             oldest = c;
         }
     }
     return oldest;
 }
 
-/* A slot from `first` up to before `end`; NULL: all are taken. */
-static connection *free_slot(bodhi_server *server, int first, int end) {
-    for (int i = first; i < end; i++) {
+/* NULL: all are taken. */
+static connection *free_slot(bodhi_server *server) {
+    for (int i = 0; i < server->options.max_connections; i++) {
         if (i == server->n_slots) {
             server->connections[server->n_slots++].fd = -1;
         }
@@ -255,26 +265,12 @@ static int count_of(const bodhi_server *server, const caller *from) {
     return n;
 }
 
-void connections_explain(const bodhi_server *server, char why[WIRE_MAX_TEXT]) {
-    (void)snprintf(why, WIRE_MAX_TEXT, "the server has as many connections as it may have, %d; " MORE,
-                   server->options.max_connections);
-}
-
-/* A slot for a caller, maybe that of a connection that came and said nothing; NULL after the limit was told. */
-static connection *find_slot(bodhi_server *server, unsigned rights, const caller *from, char why[WIRE_MAX_TEXT]) {
-    int most = server->options.max_connections;
-    int most_of_one = server->options.max_per_caller;
-    bool owner = (rights & RIGHT_STOP) != 0;
-    bool has_enough = !owner && count_of(server, from) >= most_of_one;
-    connections_explain(server, why);
-    if (has_enough) {
-        (void)snprintf(why, WIRE_MAX_TEXT, "this %s has as many connections as one may have, %d of %d; " MORE,
-                       from->remote ? "address" : "user", most_of_one, most);
-    }
-    connection *slot = has_enough ? NULL : free_slot(server, RESERVED, RESERVED + most);
-    slot = slot == NULL ? oldest_silent(server, has_enough ? from : NULL, false) : slot;
-    slot = slot == NULL && owner ? free_slot(server, 0, RESERVED) : slot;
-    slot = slot == NULL && owner ? oldest_silent(server, NULL, true) : slot;
+/* A slot for a caller, maybe that of a connection that came and said nothing; NULL: none is left. */
+static connection *find_slot(bodhi_server *server, unsigned rights, const caller *from) {
+    bool owner = (rights & RIGHT_PUSH) != 0;
+    bool has_enough = !owner && count_of(server, from) >= server->options.max_per_caller;
+    connection *slot = has_enough ? NULL : free_slot(server);
+    slot = slot == NULL ? oldest_silent(server, has_enough ? from : NULL) : slot;
     if (slot != NULL && slot->fd >= 0) {
         server->counters[COUNT_TIMED_OUT]++;
         connection_drop(server, slot);
@@ -282,23 +278,33 @@ static connection *find_slot(bodhi_server *server, unsigned rights, const caller
     return slot;
 }
 
-void connection_refuse(bodhi_server *server, int fd, const uint8_t *session, int status, const char *text) {
+void connection_refuse(bodhi_server *server, int fd, const caller *from, int status, const char *text) {
+    static const char full[GREETING] = WORD_FULL;
     connection refused = {.fd = fd};
-    if (session != NULL) {
-        mac_begin(&refused.out.mac, session, false);
+    if (from->remote) {
+        output_raw(&refused, full, sizeof full);
+    } else {
+        (void)output_error(&refused, status, text);
     }
-    (void)output_error(&refused, status, text);
     (void)connection_send(&refused);
     wire_empty(&refused.out);
     io_drop(fd);
     server->counters[COUNT_REFUSED]++;
 }
 
-void connection_add(bodhi_server *server, int fd, unsigned rights, const caller *from, const uint8_t *session) {
-    char why[WIRE_MAX_TEXT];
-    connection *c = find_slot(server, rights, from, why);
+/* Begin the admission of a client of another machine. False: the system has no random number. */
+static bool greet(connection *c) {
+    bool drawn = io_random(c->proof, NONCE);
+    c->n_proof = NONCE;
+    output_raw(c, WORD_WELCOME, WORD);
+    output_raw(c, c->proof, NONCE);
+    return drawn;
+}
+
+void connection_add(bodhi_server *server, int fd, unsigned rights, const caller *from) {
+    connection *c = find_slot(server, rights, from);
     if (c == NULL) {
-        connection_refuse(server, fd, session, BODHI_ERROR_BUSY, why);
+        connection_refuse(server, fd, from, BODHI_ERROR_BUSY, FULL);
         return;
     }
     uint32_t serial = c->serial + 1;
@@ -306,22 +312,23 @@ void connection_add(bodhi_server *server, int fd, unsigned rights, const caller 
                       .serial = serial < FIRST_SERIAL ? FIRST_SERIAL : serial,
                       .rights = rights,
                       .from = *from,
-                      .reserved = c - server->connections < RESERVED,
                       .silent = true,
                       .begun = now_ms(),
                       .in = {.from_client = true, .asks = true},
                       .events = EPOLLIN};
-    if (session != NULL) {
-        mac_begin(&c->out.mac, session, false);
-        mac_begin(&c->in.mac, session, true);
-    }
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = connection_id(server, c)};
-    if (bodhi_io.epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
+    if ((from->remote && !greet(c)) || bodhi_io.epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
+        wire_empty(&c->out);
         io_drop(fd);
         c->fd = -1;
         return;
     }
-    server->counters[COUNT_ADMITTED]++;
+    server->counters[COUNT_ADMITTED] += !from->remote;
+}
+
+/* Whether it is still to prove that it has the key. */
+static bool in_admission(const connection *c) {
+    return c->from.remote && c->n_proof < sizeof c->proof;
 }
 
 /* Whether it waits for us: for its turn, its answers or its frames to be written; it need not say anything then. */
@@ -338,7 +345,7 @@ static int64_t patience_of(const bodhi_server *server, const connection *c) {
     if (wire_amid(&c->in)) {
         return server->options.message_ms + (int64_t)(c->in.size / 1000);
     }
-    return !c->silent ? server->options.idle_ms : c->reserved ? RESERVED_MS : GREETING_MS;
+    return !c->silent ? server->options.idle_ms : in_admission(c) ? ADMISSION_MS : GREETING_MS;
 }
 
 /* Whether it is late with what it has to send or take. */
@@ -396,17 +403,50 @@ static bool received(bodhi_server *server, connection *c, size_t n) {
     enum wire_result result = wire_took(&c->in, n);
     if (result == WIRE_BEGUN) {
         c->silent = false;
-        return server->on_header(server, c) && begin_body(server, c);
+        return server->on_header(c) && begin_body(server, c);
     }
     return parsed(server, c, result);
+}
+
+/* Bytes of a client's proof have come; false: it does not have the key. */
+static bool admitted(bodhi_server *server, connection *c, size_t n) {
+    const bodhi_serve_options *o = &server->options;
+    uint8_t reply[REPLY] = {1};
+    uint8_t computed[HMAC_BYTES];
+    c->n_proof += n;
+    if (in_admission(c)) {
+        return true;
+    }
+    if (link_prove(o->key, o->key_bytes, "client", c->proof, computed) != BODHI_OK ||
+        !mac_is_same(computed, c->proof + sizeof c->proof - HMAC_BYTES, HMAC_BYTES) ||
+        link_prove(o->key, o->key_bytes, "session", c->proof, computed) != BODHI_OK ||
+        link_prove(o->key, o->key_bytes, "server", c->proof, reply + 4) != BODHI_OK) {
+        server->counters[COUNT_REFUSED]++;
+        output_raw(c, reply, sizeof reply);
+        return false;
+    }
+    reply[0] = 0;
+    output_raw(c, reply, sizeof reply);
+    mac_begin(&c->out.mac, computed, false);
+    mac_begin(&c->in.mac, computed, true);
+    explicit_bzero(computed, sizeof computed);
+    c->rights = RIGHT_PUSH | RIGHT_READ;
+    server->counters[COUNT_ADMITTED]++;
+    return true;
+}
+
+/* Where the next bytes of a connection are to be put, and how many at most. */
+static size_t space_of(connection *c, unsigned char **at) {
+    *at = c->proof + c->n_proof;
+    return in_admission(c) ? sizeof c->proof - c->n_proof : wire_space(&c->in, at);
 }
 
 /* Read what is there, within bounds, and answer it. False: the other side has gone. */
 static bool receive(bodhi_server *server, connection *c) {
     size_t total = 0;
-    while (total < TURN_BYTES && listens(server, c) && !server->stopping) {
+    while (total < TURN_BYTES && listens(server, c)) {
         unsigned char *at;
-        size_t space = wire_space(&c->in, &at);
+        size_t space = space_of(c, &at);
         ssize_t got = bodhi_io.recv(c->fd, at, space, MSG_DONTWAIT);
         if (got < 0 && errno == EINTR) {
             continue;
@@ -415,7 +455,8 @@ static bool receive(bodhi_server *server, connection *c) {
             return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
         }
         total += (size_t)got;
-        c->ending = !received(server, c, (size_t)got) || c->ending;
+        bool goes_on = in_admission(c) ? admitted(server, c, (size_t)got) : received(server, c, (size_t)got);
+        c->ending = !goes_on || c->ending;
     }
     return true;
 }

@@ -14,7 +14,6 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/status.h"
-#include "net/link.h"
 #include "server/server.h"
 
 enum {
@@ -28,37 +27,23 @@ enum {
 
 /* --- Coming in --------------------------------------------------------------------------------------------------- */
 
-/* What a user of this machine may do; 0: nothing. */
-static unsigned rights_of(const bodhi_server *server, uid_t user) {
-    if (user == geteuid()) {
-        return RIGHT_PUSH | RIGHT_READ | RIGHT_STOP;
+/* The user of this machine at the other end, and what that user may do; 0: nothing. */
+static unsigned rights_at(const bodhi_server *server, int fd, caller *from) {
+    struct ucred peer = {0};
+    socklen_t size = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+        return 0;
+    }
+    memcpy(from->id, &peer.uid, sizeof peer.uid);
+    if (peer.uid == geteuid()) {
+        return RIGHT_PUSH | RIGHT_READ;
     }
     for (int64_t i = 0; i < server->options.n_allowed; i++) {
-        if (server->options.allowed[i] == user) {
+        if (server->options.allowed[i] == peer.uid) {
             return RIGHT_READ;
         }
     }
     return 0;
-}
-
-/* Take up who has connected; who is left, for want of descriptors too, has its turn at the next tick. */
-static void accept_local(bodhi_server *server) {
-    for (int i = 0; i < N_EVENTS; i++) {
-        int fd = bodhi_io.accept4(server->options.listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0) {
-            return;
-        }
-        struct ucred peer = {0};
-        socklen_t size = sizeof peer;
-        unsigned rights = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? rights_of(server, peer.uid) : 0;
-        caller from = {.remote = false};
-        memcpy(from.id, &peer.uid, sizeof peer.uid);
-        if (rights == 0) {
-            connection_refuse(server, fd, NULL, BODHI_ERROR_UNSAFE, "this server does not serve this user");
-        } else {
-            connection_add(server, fd, rights, &from, NULL);
-        }
-    }
 }
 
 /* The address at the other end, without its port. */
@@ -74,30 +59,31 @@ static caller caller_at(int fd) {
     return from;
 }
 
-/* One who was admitted, as the pipe to the loop carries it. */
-typedef struct {
-    int fd;
-    uint8_t session[MAC_KEY];
-} admitted;
-
-static void take_admitted(bodhi_server *server) {
-    admitted client;
-    while (read(server->pipes[EVENT_ADMITTED][0], &client, sizeof client) == (ssize_t)sizeof client) {
-        caller from = caller_at(client.fd);
-        link_keep_alive(client.fd);
-        connection_add(server, client.fd, RIGHT_PUSH | RIGHT_READ, &from, client.session);
+/* Take up who has connected; who is left, for want of descriptors too, has its turn at the next tick. */
+static void accept_from(bodhi_server *server, int listener, bool remote) {
+    for (int i = 0; i < N_EVENTS; i++) {
+        int fd = bodhi_io.accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0) {
+            return;
+        }
+        caller from = remote ? caller_at(fd) : (caller){.remote = false};
+        unsigned rights = remote ? 0 : rights_at(server, fd, &from);
+        if (remote) {
+            link_keep_alive(fd);
+        }
+        if (remote || rights != 0) {
+            connection_add(server, fd, rights, &from);
+        } else {
+            connection_refuse(server, fd, &from, BODHI_ERROR_UNSAFE, "this server does not serve this user");
+        }
     }
 }
 
-int bodhi_server_admit(bodhi_server *server, int fd, const uint8_t *session) {
-    admitted client = {.fd = fd};
-    memcpy(client.session, session, MAC_KEY);
-    if (write(server->pipes[EVENT_ADMITTED][1], &client, sizeof client) ==
-        (ssize_t)sizeof client) { /* so few bytes go whole or not */
-        return BODHI_OK;
+static void accept_all(bodhi_server *server) {
+    accept_from(server, server->options.listener, false);
+    if (server->options.key != NULL) {
+        accept_from(server, server->options.remote, true);
     }
-    io_drop(fd);
-    return bodhi_fail_system(errno, "admitting a connection", "server");
 }
 
 /* --- The loop ---------------------------------------------------------------------------------------------------- */
@@ -121,7 +107,7 @@ static void tick(bodhi_server *server) {
     }
     turn_tick(server, now);
     connections_tick(server);
-    accept_local(server);
+    accept_all(server);
 }
 
 /* Empty a pipe; true if there was something in it. */
@@ -136,10 +122,8 @@ static bool drain(const int ends[2]) {
 
 static void handle(bodhi_server *server, const struct epoll_event *event) {
     uint32_t serial = (uint32_t)(event->data.u64 >> 32);
-    if (serial == EVENT_ADMITTED) {
-        take_admitted(server);
-    } else if (serial == EVENT_LISTENER) {
-        accept_local(server);
+    if (serial == EVENT_LISTENER) {
+        accept_all(server);
     } else if (serial == EVENT_INGESTED) {
         (void)drain(server->pipes[EVENT_INGESTED]);
         answer_done(server);
@@ -154,7 +138,7 @@ static void handle(bodhi_server *server, const struct epoll_event *event) {
 int bodhi_server_run(bodhi_server *server) {
     struct epoll_event events[N_EVENTS];
     int64_t next_tick = now_ms() + TICK_MS;
-    while (!server->stopping) {
+    for (;;) {
         int64_t left = next_tick - now_ms();
         left = connections_wait(server) && left > CROWDED_MS ? CROWDED_MS : left;
         int n = bodhi_io.epoll_wait(server->epoll, events, N_EVENTS, left > 0 ? (int)left : 0);
@@ -173,14 +157,13 @@ int bodhi_server_run(bodhi_server *server) {
             return BODHI_OK;
         }
     }
-    return BODHI_END;
 }
 
 /* --- Opening and closing ----------------------------------------------------------------------------------------- */
 
 /* Have epoll tell of a pipe, or once of each who connects. */
 static bool watch(const bodhi_server *server, int fd, uint32_t serial) {
-    uint32_t once = serial == EVENT_LISTENER ? EPOLLET : 0U;
+    uint32_t once = serial >= N_PIPES ? EPOLLET : 0U;
     struct epoll_event event = {.events = EPOLLIN | once, .data.u64 = (uint64_t)serial << 32};
     return bodhi_io.epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
@@ -189,6 +172,7 @@ static bool open_descriptors(bodhi_server *server) {
     int listener = server->options.listener;
     server->epoll = epoll_create1(EPOLL_CLOEXEC);
     bool open = server->epoll >= 0 && (listener < 0 || watch(server, listener, EVENT_LISTENER));
+    open = open && (server->options.key == NULL || watch(server, server->options.remote, EVENT_LISTENER));
     for (uint32_t i = 0; i < N_PIPES && open; i++) {
         open = pipe2(server->pipes[i], O_CLOEXEC | O_NONBLOCK) == 0 && watch(server, server->pipes[i][0], i);
     }
@@ -206,12 +190,9 @@ static void choose_defaults(bodhi_serve_options *o) {
 }
 
 static int make_server(bodhi_server *server, const char *directory) {
-    server->connections = calloc((size_t)server->options.max_connections + RESERVED, sizeof *server->connections);
+    server->connections = calloc((size_t)server->options.max_connections, sizeof *server->connections);
     if (server->connections == NULL) {
         return bodhi_fail_memory();
-    }
-    while (server->n_slots < RESERVED) {
-        server->connections[server->n_slots++].fd = -1;
     }
     server->counters[COUNT_PID] = (uint64_t)getpid();
     server->counters[COUNT_STARTED] = (uint64_t)time(NULL);
@@ -229,10 +210,6 @@ static int make_server(bodhi_server *server, const char *directory) {
 }
 
 int bodhi_server_open(const char *directory, const bodhi_serve_options *options, bodhi_server **server) {
-    if (directory == NULL || options == NULL || server == NULL || options->n_allowed < 0 ||
-        (options->n_allowed > 0 && options->allowed == NULL)) {
-        return bodhi_fail(BODHI_ERROR_ARGUMENT, "directory, options and server must be given");
-    }
     bodhi_server *opened = calloc(1, sizeof *opened);
     if (opened == NULL) {
         return bodhi_fail_memory();
@@ -280,19 +257,6 @@ static void close_connections(bodhi_server *server) {
     }
 }
 
-static void close_descriptors(bodhi_server *server) {
-    admitted client;
-    while (server->pipes[EVENT_ADMITTED][0] >= 0 &&
-           read(server->pipes[EVENT_ADMITTED][0], &client, sizeof client) == (ssize_t)sizeof client) {
-        io_drop(client.fd);
-    }
-    for (int i = 0; i < N_PIPES; i++) {
-        io_drop(server->pipes[i][0]);
-        io_drop(server->pipes[i][1]);
-    }
-    io_drop(server->epoll);
-}
-
 void bodhi_server_close(bodhi_server *server) {
     if (server == NULL) {
         return;
@@ -300,7 +264,11 @@ void bodhi_server_close(bodhi_server *server) {
     finish_ingest(server);
     close_connections(server);
     datasets_close_all(server);
-    close_descriptors(server);
+    for (int i = 0; i < N_PIPES; i++) {
+        io_drop(server->pipes[i][0]);
+        io_drop(server->pipes[i][1]);
+    }
+    io_drop(server->epoll);
     bodhi_close(server->looked_at);
     bodhi_close(server->store);
     free(server->connections);

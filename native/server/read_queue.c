@@ -72,14 +72,7 @@ static bool are_neighbours(const extent *a, size_t n_a, const extent *b, size_t 
 
 /* Note what a connection wants and where that lies, as much as one turn may take. */
 static bool note_wanted(connection *c, const int64_t *numbers, size_t n) {
-    c->queued = malloc(n * sizeof *c->queued);
-    c->extents = malloc(n * sizeof *c->extents);
-    if (c->queued == NULL || c->extents == NULL) {
-        return false;
-    }
-    memcpy(c->queued, numbers, n * sizeof *c->queued);
-    c->n_queued = 0;
-    c->n_extents = 0;
+    size_t capacity = 0;
     for (int64_t bytes = 0; c->n_queued < n; c->n_queued++) {
         size_t i = c->n_queued;
         bodhi_place at = {0};
@@ -88,16 +81,18 @@ static bool note_wanted(connection *c, const int64_t *numbers, size_t n) {
             if (bytes > TURN_BYTES && i > 0) {
                 break;
             }
+            if (!ARRAY_GROW(c->extents, capacity, c->n_extents + 1)) {
+                return false;
+            }
             c->extents[c->n_extents++] = (extent){.at = at, .end = (uint64_t)(at.offset + at.length)};
         }
     }
     c->n_extents = join(c->extents, c->n_extents);
-    /* It may wait long: what is not needed is given back. */
-    int64_t *queued = realloc(c->queued, (c->n_queued + 1) * sizeof *queued);
-    extent *extents = realloc(c->extents, (c->n_extents + 1) * sizeof *extents);
-    c->queued = queued != NULL ? queued : c->queued;
-    c->extents = extents != NULL ? extents : c->extents;
-    return true;
+    c->queued = malloc((c->n_queued + 1) * sizeof *c->queued); /* more than nothing */
+    if (c->queued != NULL) {
+        memcpy(c->queued, numbers, c->n_queued * sizeof *c->queued);
+    }
+    return c->queued != NULL;
 }
 
 static void forget_wanted(connection *c) {
@@ -170,26 +165,22 @@ static bool is_before(const connection *c, const bodhi_place *position) {
     return c->n_extents > 0 && by_place(&c->extents[0], &there) < 0;
 }
 
-/* Who comes next: the first at or behind the last turn's place, else the first of all: the disk's arm goes one way. */
+/* Whose turn comes first: the disk's arm goes on from the last turn's place, and then begins anew. */
+static bool comes_first(const bodhi_server *server, const connection *c, const connection *other) {
+    bool passed = is_before(c, &server->position);
+    bool other_passed = is_before(other, &server->position);
+    return passed != other_passed ? other_passed : other->n_extents > 0 && is_before(c, &other->extents[0].at);
+}
+
 static connection *choose_next(bodhi_server *server) {
-    connection *best = NULL;
+    connection *next = NULL;
     for (int i = 0; i < server->n_slots; i++) {
         connection *c = &server->connections[i];
-        if (c->fd < 0 || c->turn != TURN_WAITING) {
-            continue;
-        }
-        if (best == NULL) {
-            best = c;
-            continue;
-        }
-        bool passed = is_before(c, &server->position);
-        bool best_passed = is_before(best, &server->position);
-        bool before = best->n_extents > 0 && is_before(c, &best->extents[0].at);
-        if (passed != best_passed ? best_passed : before) {
-            best = c;
+        if (c->fd >= 0 && c->turn == TURN_WAITING && (next == NULL || comes_first(server, c, next))) {
+            next = c;
         }
     }
-    return best;
+    return next;
 }
 
 /* Tell those whose turn has come where their frames lie. */

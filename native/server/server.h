@@ -2,15 +2,14 @@
 #ifndef BODHI_SERVER_H
 #define BODHI_SERVER_H
 
+#include "net/link.h"
 #include "server/ingest.h"
 #include "server/serve.h"
 
-/* What epoll tells of: pipes, the listener; connections have serials above these. */
-enum { EVENT_WAKE, EVENT_ADMITTED, EVENT_INGESTED, N_PIPES, EVENT_LISTENER = N_PIPES, FIRST_SERIAL };
+/* What epoll tells of: pipes, listeners; connections have serials above these. */
+enum { EVENT_WAKE, EVENT_INGESTED, N_PIPES, EVENT_LISTENER = N_PIPES, FIRST_SERIAL };
 
-enum { RESERVED = 2 }; /* connections of the owner's, beside those that there may be */
-
-enum right { RIGHT_PUSH = 1, RIGHT_READ = 2, RIGHT_STOP = 4 };
+enum right { RIGHT_PUSH = 1, RIGHT_READ = 2 };
 
 /* Who has a connection: a user of this machine, or the address of another one. */
 typedef struct {
@@ -43,11 +42,12 @@ typedef struct {
     uint32_t serial;
     unsigned rights;
     caller from;
-    bool reserved; /* beside the connections that there may be, for the owner's STATUS and STOP alone */
-    bool silent;   /* no whole header has come */
-    int64_t begun; /* ms: when it came, or a message began or ended, or our side was shut */
-    int64_t moved; /* ms: when bytes last came or went, or output began to wait */
-    size_t memory; /* bytes, as they are counted in the server's */
+    uint8_t proof[NONCE + ANSWER]; /* of another machine's client: both random numbers, and its proof of the key */
+    size_t n_proof;                /* there so far of it; until all is, no message is read */
+    bool silent;                   /* no whole header has come */
+    int64_t begun;                 /* ms: when it came, or a message began or ended, or our side was shut */
+    int64_t moved;                 /* ms: when bytes last came or went, or output began to wait */
+    size_t memory;                 /* bytes, as they are counted in the server's */
     bool counts_as_pusher;
     wire_parser in; /* without a MAC: a client of this machine */
     wire_output out;
@@ -72,14 +72,14 @@ typedef struct {
 
 struct bodhi_server {
     bodhi_serve_options options;
-    bool (*on_header)(bodhi_server *server, connection *c); /* false: the connection is of no more use */
+    bool (*on_header)(connection *c); /* false: the connection is of no more use */
     bool (*on_message)(bodhi_server *server, connection *c);
     void (*on_drop)(bodhi_server *server, connection *c);
     bodhi_store *store;
     bodhi_store *looked_at; /* the same, for looking at datasets that are not used thereby */
     int epoll, pipes[N_PIPES][2];
     connection *connections;
-    int n_slots;           /* as many as were ever taken, the reserved ones first */
+    int n_slots;           /* as many as were ever taken */
     size_t memory[2];      /* bytes of connections: of readers, of pushers */
     atomic_size_t backlog; /* bytes that wait to be written */
     bool stalled;          /* some bodies wait for memory */
@@ -87,18 +87,17 @@ struct bodhi_server {
     int n_reading; /* connections whose turn it is */
     int64_t reading_deadline;
     bodhi_place position; /* where the last turn began */
-    bool stopping;
     uint64_t counters[N_COUNTERS];
 };
 
 /* --- connection.c: their bytes, in and out ------------------------------------------------------------------------ */
 
 /* Take a connection up, or refuse it. Where there is no slot, one that has not said anything yet goes, the oldest
- * first. `session` is the key of its messages, MAC_KEY bytes; NULL: they have no MAC. */
-void connection_add(bodhi_server *server, int fd, unsigned rights, const caller *from, const uint8_t *session);
+ * first. One of another machine has no rights until it has proved to have the key. */
+void connection_add(bodhi_server *server, int fd, unsigned rights, const caller *from);
 
-/* Tell why and close. */
-void connection_refuse(bodhi_server *server, int fd, const uint8_t *session, int status, const char *text);
+/* Tell why, where no key is needed for that, and close. */
+void connection_refuse(bodhi_server *server, int fd, const caller *from, int status, const char *text);
 
 /* epoll has told of a connection. */
 void connection_event(bodhi_server *server, connection *c, uint32_t events);
@@ -116,9 +115,6 @@ bool connections_wait(const bodhi_server *server);
 /* Drop those that are late with what they have to send or take, and where memory is short those that hold some of it
  * and do not move. */
 void connections_tick(bodhi_server *server);
-
-/* Say that the server has as many connections as it may have. */
-void connections_explain(const bodhi_server *server, char why[WIRE_MAX_TEXT]);
 
 /* Close at once, without a word. */
 void connection_drop(bodhi_server *server, connection *c);
@@ -158,7 +154,7 @@ void datasets_flush(open_dataset *d);
 /* --- answer.c: what it answers to each verb ----------------------------------------------------------------------- */
 
 /* A header has come. False, with the reason in the output: this connection may not send such a message. */
-bool answer_header(bodhi_server *server, connection *c);
+bool answer_header(connection *c);
 
 /* A whole message has come. False: the connection is of no more use. */
 bool answer(bodhi_server *server, connection *c);

@@ -42,7 +42,6 @@ segment *dataset_add(bodhi_dataset *dataset, const segment *made, uint32_t *ordi
     segment *s = malloc(sizeof *s);
     size_t n = dataset->n_segments + 1;
     if (s == NULL || !ARRAY_GROW(dataset->segments, dataset->segment_capacity, n) ||
-        !ARRAY_GROW(dataset->ranges, dataset->range_capacity, n) ||
         !ARRAY_GROW(dataset->by_id, dataset->id_capacity, n)) {
         free(s);
         return NULL;
@@ -52,7 +51,6 @@ segment *dataset_add(bodhi_dataset *dataset, const segment *made, uint32_t *ordi
     memmove(dataset->by_id + at + 1, dataset->by_id + at, (dataset->n_segments - at) * sizeof *dataset->by_id);
     *ordinal = (uint32_t)dataset->n_segments;
     dataset->by_id[at] = *ordinal;
-    dataset->ranges[*ordinal] = (sealed_range){.low = UINT64_MAX, .kind = s->kind};
     dataset->segments[dataset->n_segments++] = s;
     return s;
 }
@@ -93,7 +91,7 @@ static bool apply_tombstones(bodhi_dataset *dataset, unsigned kind, const tombst
 void dataset_forget(bodhi_dataset *dataset, uint32_t ordinal) {
     segment *s = dataset->segments[ordinal];
     s->gone = true;
-    dataset_remove_sealed(dataset, ordinal);
+    dataset_set_sealed(dataset, s, NULL);
     if (s->live > 0) {
         (void)table_remove(&dataset->tables[s->kind], ordinal, UINT32_MAX);
         s->live = 0;
@@ -109,7 +107,7 @@ int dataset_load(bodhi_dataset *dataset, uint32_t ordinal, bool writing) {
     if (error == 0 && table_add(&dataset->tables[s->kind], content.places, content.n_places)) {
         s->live += content.n_places + (opened == NULL ? 0 : opened->facts.frames);
         if (opened != NULL) {
-            dataset_add_sealed(dataset, ordinal);
+            s->sealed->any_torn = &dataset->torn;
         }
         dataset->scanned += content.scanned;
         dataset->refused_version = content.version != 0 ? content.version : dataset->refused_version;
@@ -150,7 +148,7 @@ void dataset_mend(bodhi_dataset *dataset) {
         for (uint32_t i = 0; i < dataset->n_segments; i++) {
             segment *s = dataset->segments[i];
             s->torn = s->sealed != NULL && s->sealed->torn ? s->sealed->facts.crc : s->torn;
-            dataset_remove_sealed(dataset, i);
+            dataset_set_sealed(dataset, s, NULL);
             s->covered = s->index_covered = SEGMENT_HEADER_BYTES;
             s->index_at = s->looked_at = s->live = 0;
         }

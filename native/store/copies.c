@@ -11,22 +11,18 @@ enum { WINDOW_WORDS = 512 /* that are marked at once */ };
 
 /* The sealed table of segment `i` if it is of this kind and may have frames between `low` and `high`; else NULL. */
 static sealed *table_between(const bodhi_dataset *dataset, unsigned kind, size_t i, uint64_t low, uint64_t high) {
-    const sealed_range *range = &dataset->ranges[i];
-    return range->kind == kind && range->low <= high && range->high >= low ? dataset->segments[i]->sealed : NULL;
+    const segment *s = dataset->segments[i];
+    return s->kind == kind && s->sealed != NULL && s->sealed->blocks->first <= high && s->sealed->facts.high >= low
+               ? s->sealed
+               : NULL;
 }
 
-void dataset_add_sealed(bodhi_dataset *dataset, uint32_t ordinal) {
-    sealed *t = dataset->segments[ordinal]->sealed;
-    t->any_torn = &dataset->torn;
-    dataset->ranges[ordinal].low = t->blocks->first;
-    dataset->ranges[ordinal].high = t->facts.high;
-}
-
-void dataset_remove_sealed(bodhi_dataset *dataset, uint32_t ordinal) {
-    segment *s = dataset->segments[ordinal];
-    dataset->ranges[ordinal] = (sealed_range){.low = UINT64_MAX, .kind = s->kind};
+void dataset_set_sealed(bodhi_dataset *dataset, segment *s, sealed *t) {
     sealed_close(s->sealed);
-    s->sealed = NULL;
+    s->sealed = t;
+    if (t != NULL) {
+        t->any_torn = &dataset->torn;
+    }
 }
 
 /* Where a sealed table was found torn, read everything anew without it. False: none was. Which segments there are is
@@ -146,11 +142,10 @@ void dataset_mark(bodhi_dataset *dataset, unsigned kind, const frame_selection *
 /* The lowest number from `from` on at which there is a frame, living or not; false: there is none. */
 static bool next_number(bodhi_dataset *dataset, unsigned kind, uint64_t from, uint64_t *number) {
     do {
-        *number = UINT64_MAX;
-        (void)table_numbers(&dataset->tables[kind], from, number, 1);
+        (void)table_next(&dataset->tables[kind], from, number);
         for (size_t i = 0; i < dataset->n_segments; i++) {
             sealed *t = table_between(dataset, kind, i, from, *number);
-            uint64_t low = dataset->ranges[i].low; /* for which no block is read */
+            uint64_t low = t == NULL ? 0 : t->blocks->first; /* for which no block is read */
             const place *next = t == NULL || low >= from ? NULL : sealed_next(t, dataset->fd, from);
             uint64_t here = next != NULL ? next->number : t != NULL && low >= from ? low : UINT64_MAX;
             *number = here < *number ? here : *number;
@@ -187,7 +182,7 @@ size_t dataset_numbers(bodhi_dataset *dataset, unsigned kind, uint64_t from, uin
 
 bool dataset_is_vacant(const bodhi_dataset *dataset, unsigned kind) {
     uint64_t first;
-    bool vacant = table_numbers(&dataset->tables[kind], 0, &first, 1) == 0;
+    bool vacant = !table_next(&dataset->tables[kind], 0, &first);
     for (size_t i = 0; i < dataset->n_segments && vacant; i++) {
         const sealed *t = table_between(dataset, kind, i, 0, UINT64_MAX);
         vacant = t == NULL || sealed_living(t) == 0;

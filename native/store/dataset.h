@@ -25,12 +25,6 @@ struct bodhi_store {
 
 enum { DIRECTORY_NAME = 34, MAX_NAME = 4096, META_BYTES = PREFIX_BYTES + 8 + 2 * MAX_NAME, MAX_OPEN_SEGMENTS = 64 };
 
-/* The frames that a segment's sealed table speaks of lie between these; low > high: it has none. */
-typedef struct {
-    uint64_t low, high;
-    unsigned kind;
-} sealed_range;
-
 struct bodhi_dataset {
     bodhi_store *store;
     int fd; /* of the directory */
@@ -42,8 +36,7 @@ struct bodhi_dataset {
 
     pthread_mutex_t mutex; /* over all that follows */
     segment **segments;    /* positions are for good; those that are gone stay as such */
-    sealed_range *ranges;  /* of them, in a row because all are looked through */
-    size_t n_segments, segment_capacity, range_capacity;
+    size_t n_segments, segment_capacity;
     uint32_t *by_id; /* positions, sorted by kind and id */
     size_t id_capacity;
     table tables[2];                      /* by kind: what is not sealed */
@@ -146,11 +139,8 @@ bool dataset_sync_names(bodhi_dataset *dataset);
 
 /* --- copies.c ----------------------------------------------------------------------------------------------------- */
 
-/* Take in the sealed table that was opened as the segment's. */
-void dataset_add_sealed(bodhi_dataset *dataset, uint32_t ordinal);
-
-/* Close a segment's sealed table, if it has one. */
-void dataset_remove_sealed(bodhi_dataset *dataset, uint32_t ordinal);
+/* Have a sealed table, or none (NULL), in place of the one that a segment has. */
+void dataset_set_sealed(bodhi_dataset *dataset, segment *s, sealed *t);
 
 /* How far the copies of a frame were looked through; zeros at first. */
 typedef struct {

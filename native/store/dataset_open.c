@@ -163,7 +163,6 @@ void bodhi_dataset_close(bodhi_dataset *dataset) {
         free(dataset->tombstones[kind]);
     }
     free((void *)dataset->segments);
-    free(dataset->ranges);
     free(dataset->by_id);
     io_drop(dataset->fd);
     pthread_mutex_destroy(&dataset->mutex);

@@ -22,14 +22,12 @@ int bodhi_dataset_query(bodhi_dataset *dataset, bodhi_facts *facts) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "dataset and facts must be given");
     }
     int64_t modified = 0;
-    uint64_t sealed_bytes = 0;
     memset(facts, 0, sizeof *facts);
     pthread_mutex_lock(&dataset->mutex);
     facts->native = (int64_t)dataset_living(dataset, BODHI_NATIVE);
     facts->alien = (int64_t)dataset_living(dataset, BODHI_ALIEN);
     for (size_t i = 0; i < dataset->n_segments; i++) {
         const segment *s = dataset->segments[i];
-        sealed_bytes += s->sealed == NULL ? 0 : sealed_memory(s->sealed);
         if (!s->gone) {
             facts->bytes +=
                 file_bytes(dataset->fd, s->name, &modified) + file_bytes(dataset->fd, s->index_name, &modified);
@@ -38,8 +36,6 @@ int bodhi_dataset_query(bodhi_dataset *dataset, bodhi_facts *facts) {
         }
     }
     facts->refused_version = dataset->refused_version;
-    facts->memory = (int64_t)(sealed_bytes + table_memory(&dataset->tables[0]) + table_memory(&dataset->tables[1]) +
-                              dataset->n_segments * (sizeof(segment) + sizeof(segment *) + sizeof(uint32_t)));
     facts->scanned = (int64_t)dataset->scanned;
     pthread_mutex_unlock(&dataset->mutex);
     (void)file_bytes(dataset->fd, "meta", &facts->last_used);

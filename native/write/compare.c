@@ -134,18 +134,6 @@ static bool is_same(const void *a, const void *b, size_t size) {
     return memcmp(a, b, size) == 0;
 }
 
-/* The first atom whose vectors differ; -1: none. */
-static int64_t first_difference(const float *a, const float *b, int64_t n_atoms) {
-    if (is_same(a, b, (size_t)n_atoms * 12)) {
-        return -1;
-    }
-    int64_t atom = 0;
-    while (is_same(a + atom * 3, b + atom * 3, 12)) {
-        atom++;
-    }
-    return atom;
-}
-
 bool stored_differs(const stored_frame *stored, const bodhi_frame *frame, char *why, size_t size) {
     static const char *const names[FIELD_IDS] = {"positions", "velocities", "forces"};
     const bodhi_frame *there = &stored->frame;
@@ -173,9 +161,8 @@ bool stored_differs(const stored_frame *stored, const bodhi_frame *frame, char *
             (void)snprintf(why, size, "%s %s", ours[i] == NULL ? "with" : "without", names[i]);
             return true;
         }
-        int64_t atom = ours[i] == NULL ? -1 : first_difference(ours[i], theirs[i], frame->n_atoms);
-        if (atom >= 0) {
-            (void)snprintf(why, size, "other %s (first of atom %lld)", names[i], (long long)atom);
+        if (ours[i] != NULL && !is_same(ours[i], theirs[i], (size_t)frame->n_atoms * 12)) {
+            (void)snprintf(why, size, "other %s", names[i]);
             return true;
         }
     }

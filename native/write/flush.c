@@ -11,49 +11,48 @@
 #include "base/status.h"
 #include "write/writer.h"
 
-/* Sync a segment of a list, and close it. */
-static bool sync_segment(const sync_list *list, int i) {
-    const unsynced_segment *s = &list->segments[i];
+/* Sync a full segment, and close it. */
+static bool sync_segment(bodhi_writer *w, const unsynced_segment *s) {
     bool done = io_sync(s->fd);
     int error = errno;
     io_drop(s->fd);
     if (!done) {
-        dataset_doubt(list->dataset, s->ordinal); /* at once: nobody else is told of the failure */
+        dataset_doubt(w->dataset, s->ordinal); /* at once: nobody else is told of the failure */
     }
     errno = error;
     return done;
 }
 
-bool sync_listed(sync_list *list) {
-    bool done = !list->names || dataset_sync_names(list->dataset);
-    for (int i = 0; i < list->n; i++) {
-        done = sync_segment(list, i) && done;
+/* Sync the full segments, and the names of all. */
+static bool sync_full(bodhi_writer *w) {
+    bool done = !w->unsynced_names || dataset_sync_names(w->dataset);
+    for (int i = 0; i < w->n_unsynced; i++) {
+        done = sync_segment(w, &w->unsynced[i]) && done;
     }
-    for (int i = 0; i < list->n && !done; i++) {
-        dataset_doubt(list->dataset, list->segments[i].ordinal);
+    for (int i = 0; i < w->n_unsynced && !done; i++) {
+        dataset_doubt(w->dataset, w->unsynced[i].ordinal);
     }
-    list->n = 0;
-    list->names = false;
+    w->n_unsynced = 0;
+    w->unsynced_names = false;
     return done;
 }
 
 bool writer_release_segment(bodhi_writer *w) {
-    sync_list *list = &w->unsynced;
     bool synced = true;
     if (w->stream != NULL) {
         stream_to(w->stream, -1, -1, 0);
     }
     io_drop(w->at.index_fd);
     w->has_segment = false;
-    w->n_pending = w->n_syncing = 0;
+    w->n_pending = 0;
     w->n_gathered = 0;
-    if (list->n == MAX_UNSYNCED) {
-        synced = sync_segment(list, 0);
-        memmove(list->segments, list->segments + 1, (MAX_UNSYNCED - 1) * sizeof *list->segments);
-        list->n--;
+    if (w->n_unsynced == MAX_UNSYNCED) {
+        synced = sync_segment(w, &w->unsynced[0]);
+        memmove(w->unsynced, w->unsynced + 1, (MAX_UNSYNCED - 1) * sizeof *w->unsynced);
+        w->n_unsynced--;
     }
     io_unlock(w->at.fd, LOCK_WRITER);
-    list->segments[list->n++] = (unsynced_segment){.fd = w->at.fd, .ordinal = w->at.ordinal};
+    w->unsynced[w->n_unsynced++] = (unsynced_segment){.fd = w->at.fd, .ordinal = w->at.ordinal};
     w->poisoned = w->poisoned || !synced;
     return synced;
 }
@@ -69,11 +68,12 @@ static bool is_doubtful(const bodhi_writer *w) {
 
 static bool sync_all(bodhi_writer *w) {
     bool done = !w->has_segment || (io_sync(w->at.fd) && !is_doubtful(w));
-    return sync_listed(&w->unsynced) && done;
+    return sync_full(w) && done;
 }
 
-/* Write the index entries of the first `n` pending records. */
-static bool write_entries(bodhi_writer *w, size_t n) {
+/* Write the index entries of the pending records. */
+static bool write_entries(bodhi_writer *w) {
+    size_t n = w->n_pending;
     unsigned char *bytes = malloc(n * ENTRY_BYTES);
     if (bytes == NULL) {
         errno = ENOMEM;
@@ -90,17 +90,15 @@ static bool write_entries(bodhi_writer *w, size_t n) {
     return done;
 }
 
-/* Take the first `n` pending records into the table by reading the entries back, as any other process does. */
-static int publish(bodhi_writer *w, size_t n) {
+/* Take the pending records into the table by reading the entries back, as any other process does. */
+static int publish(bodhi_writer *w) {
     bodhi_dataset *dataset = w->dataset;
     int64_t frames = 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < w->n_pending; i++) {
         frames += w->pending[i].entry.type == ENTRY_FRAME;
     }
-    w->at.index_end += n * ENTRY_BYTES;
-    w->n_pending -= n;
-    w->n_syncing = 0;
-    memmove(w->pending, w->pending + n, w->n_pending * sizeof *w->pending);
+    w->at.index_end += w->n_pending * ENTRY_BYTES;
+    w->n_pending = 0;
     pthread_mutex_lock(&dataset->mutex);
     (void)dataset_load(dataset, w->at.ordinal, true); /* if this fails, a refresh does it later */
     bool gone = dataset->segments[w->at.ordinal]->gone;
@@ -126,7 +124,7 @@ static int fail_sync(bodhi_writer *w) {
     }
     if (w->has_segment && w->n_pending > 0) {
         (void)io_truncate(w->at.fd, w->pending[0].at);
-        w->n_pending = w->n_syncing = 0;
+        w->n_pending = 0;
     }
     if (w->has_segment) {
         dataset_doubt(w->dataset, w->at.ordinal);
@@ -134,19 +132,19 @@ static int fail_sync(bodhi_writer *w) {
     return bodhi_fail_system(error, "fdatasync", w->at.name);
 }
 
-/* Make the first `n` pending records visible. */
-static int show(bodhi_writer *w, size_t n) {
-    if (n == 0) {
+/* Make the pending records visible. */
+static int show(bodhi_writer *w) {
+    if (w->n_pending == 0) {
         return BODHI_OK;
     }
-    if (!write_entries(w, n)) {
+    if (!write_entries(w)) {
         int error = writer_failed(w, "write of the index");
         (void)io_truncate(w->at.index_fd, w->at.index_end);
         room_settle(&w->room, w->room.outstanding - w->room.left); /* it is in the file, or goes with the segment */
         (void)writer_release_segment(w);
         return error;
     }
-    return publish(w, n);
+    return publish(w);
 }
 
 int writer_flush(bodhi_writer *w, bool durable) {
@@ -158,58 +156,8 @@ int writer_flush(bodhi_writer *w, bool durable) {
     if (durable && !sync_all(w)) {
         return fail_sync(w);
     }
-    int shown = show(w, w->n_pending);
+    int shown = show(w);
     return status != BODHI_OK ? status : shown;
-}
-
-/* Hand over all that is to be synced; false if no descriptor is left to be had. */
-static bool list_unsynced(bodhi_writer *w, sync_list *list) {
-    int own = w->has_segment ? io_duplicate(w->at.fd) : -1;
-    if (w->has_segment && own < 0) {
-        return false;
-    }
-    *list = w->unsynced;
-    w->unsynced = (sync_list){.dataset = w->dataset};
-    if (w->has_segment) {
-        list->segments[list->n++] = (unsynced_segment){.fd = own, .ordinal = w->at.ordinal};
-    }
-    return true;
-}
-
-int writer_begin_flush(bodhi_writer *w, sync_list *list) {
-    w->durable = true;
-    *list = (sync_list){.dataset = w->dataset};
-    int status = BODHI_ERROR_POISONED;
-    if (!w->poisoned && w->stream != NULL) {
-        stream_push(w->stream); /* who syncs does so behind it */
-        status = BODHI_OK;
-    } else if (!w->poisoned) {
-        status = writer_write_gathered(w);
-    }
-    if (w->poisoned) {
-        return status;
-    }
-    if (!list_unsynced(w, list)) {
-        status = writer_write_gathered(w); /* what is synced here and now must have been written */
-        if (status != BODHI_OK) {
-            return status;
-        }
-        if (!sync_all(w)) {
-            return fail_sync(w);
-        }
-    }
-    w->n_syncing = w->n_pending;
-    w->undone = false;
-    w->n_existing = 0; /* who syncs in steps sees to these */
-    return status;
-}
-
-int writer_end_flush(bodhi_writer *w, bool synced) {
-    if (w->poisoned) {
-        return BODHI_ERROR_POISONED;
-    }
-    errno = EIO;
-    return synced ? show(w, w->n_syncing) : fail_sync(w);
 }
 
 bool writer_note_existing(bodhi_writer *w) {
@@ -272,7 +220,7 @@ int writer_have_segment(bodhi_writer *w, uint64_t length) {
         w->written = w->at.end;
         w->started = w->at.end;
         writer_attach_stream(w);
-        w->unsynced.names = true; /* another writer that made the segment need not have synced its name */
+        w->unsynced_names = true; /* another writer that made the segment need not have synced its name */
         if (w->at.created) {
             room_take(&w->room, (uint64_t)2 * SEGMENT_HEADER_BYTES);
             room_settle(&w->room, (uint64_t)2 * SEGMENT_HEADER_BYTES);

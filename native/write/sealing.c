@@ -8,22 +8,15 @@ static bool is_worth(const segment *s, uint64_t least) {
     return !s->gone && !s->refused && !s->frozen && !s->incomplete && s->live >= there + least && s->live > 0;
 }
 
-/* Load all of a segment that this process knows, also what was dropped. False: it cannot be sealed now. */
-static bool load_all(bodhi_dataset *dataset, uint32_t ordinal, uint64_t least, segment *loaded, findings *content) {
+/* Whether all was loaded of a segment that this process knows. Else somebody appends just now, and seals it when he is
+ * done. */
+static bool is_all(bodhi_dataset *dataset, uint32_t ordinal, const segment *loaded) {
     pthread_mutex_lock(&dataset->mutex);
     const segment *s = dataset->segments[ordinal];
-    bool worth = is_worth(s, least) && dataset_load(dataset, ordinal, false) == 0 && is_worth(s, least);
-    (void)segment_from_name(loaded, s->name, s->key.dataset, s->key.generation);
+    bool same = !s->gone && loaded->covered == s->covered && loaded->index_at == s->index_at &&
+                loaded->index_inode == s->index_inode;
     pthread_mutex_unlock(&dataset->mutex);
-    if (!worth || segment_load(dataset->fd, loaded, ordinal, LOAD_UNSEALED, content) != 0) {
-        return false;
-    }
-    pthread_mutex_lock(&dataset->mutex);
-    /* Else somebody appends just now, and seals it when he is done. */
-    bool same = !s->gone && loaded->covered == s->covered && loaded->index_at == s->index_at && !loaded->incomplete &&
-                loaded->index_covered == loaded->covered && loaded->index_inode == s->index_inode;
-    pthread_mutex_unlock(&dataset->mutex);
-    return same;
+    return same && !loaded->frozen && !loaded->incomplete && loaded->index_covered == loaded->covered;
 }
 
 static bool write_table(bodhi_dataset *dataset, const segment *loaded, findings *content, room *r) {
@@ -62,22 +55,23 @@ static void take_over(bodhi_dataset *dataset, uint32_t ordinal, const segment *l
     s->live += sealed_living(t);
     s->live -= s->sealed == NULL ? 0 : sealed_living(s->sealed);
     s->live -= table_remove(&dataset->tables[s->kind], ordinal, (uint32_t)(t->facts.covered / UNIT));
-    dataset_remove_sealed(dataset, ordinal);
-    s->sealed = t;
-    dataset_add_sealed(dataset, ordinal);
+    dataset_set_sealed(dataset, s, t);
 }
 
 void seal_appended(bodhi_dataset *dataset, uint32_t ordinal, uint64_t least, room *r) {
+    segment loaded;
+    findings content = {0};
     pthread_mutex_lock(&dataset->mutex);
-    bool worth = is_worth(dataset->segments[ordinal], least) && !is_read_only(dataset);
+    const segment *s = dataset->segments[ordinal];
+    bool worth = is_worth(s, least) && !is_read_only(dataset);
     int fd = worth ? dataset_share(dataset, ordinal) : -1; /* it is not evicted meanwhile */
+    (void)segment_from_name(&loaded, s->name, s->key.dataset, s->key.generation);
     pthread_mutex_unlock(&dataset->mutex);
     if (fd < 0) {
         return;
     }
-    segment loaded;
-    findings content = {0};
-    if (load_all(dataset, ordinal, least, &loaded, &content) && write_table(dataset, &loaded, &content, r)) {
+    if (segment_load(dataset->fd, &loaded, ordinal, LOAD_UNSEALED, &content) == 0 &&
+        is_all(dataset, ordinal, &loaded) && write_table(dataset, &loaded, &content, r)) {
         pthread_mutex_lock(&dataset->mutex);
         take_over(dataset, ordinal, &loaded, &content);
         pthread_mutex_unlock(&dataset->mutex);

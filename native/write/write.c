@@ -297,7 +297,7 @@ int bodhi_writer_open(bodhi_dataset *dataset, int kind, const bodhi_write_option
     if (opened == NULL) {
         return bodhi_fail_memory();
     }
-    opened->dataset = opened->unsynced.dataset = dataset;
+    opened->dataset = dataset;
     opened->kind = (uint8_t)kind;
     opened->room.fd = -1;
     opened->segment_bytes =
@@ -329,8 +329,8 @@ int bodhi_writer_close(bodhi_writer *writer) {
         (void)writer_release_segment(writer);
         seal_appended(writer->dataset, writer->at.ordinal, SEAL_LEAST, &writer->room);
     }
-    while (writer->unsynced.n > 0) {
-        io_drop(writer->unsynced.segments[--writer->unsynced.n].fd);
+    while (writer->n_unsynced > 0) {
+        io_drop(writer->unsynced[--writer->n_unsynced].fd);
     }
     stream_close(writer->stream);
     room_close(&writer->room);

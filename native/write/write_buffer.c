@@ -41,8 +41,6 @@ static int undo(bodhi_writer *w, uint64_t at) {
     (void)io_truncate(w->at.fd, at);
     w->at.end = w->written = at;
     writer_forget_pending(w, at);
-    w->n_syncing = w->n_syncing < w->n_pending ? w->n_syncing : w->n_pending;
-    w->undone = true;
     return status;
 }
 

@@ -63,14 +63,6 @@ typedef struct {
     uint32_t ordinal;
 } unsynced_segment;
 
-/* Segments to be synced, and the directory; that which is written to comes beside the full ones. */
-typedef struct {
-    bodhi_dataset *dataset;
-    unsynced_segment segments[MAX_UNSYNCED + 1];
-    int n;
-    bool names; /* of its files are to be synced too */
-} sync_list;
-
 /* A record without an index entry yet. */
 typedef struct {
     index_entry entry;
@@ -80,30 +72,30 @@ typedef struct {
 struct bodhi_writer {
     bodhi_dataset *dataset;
     uint8_t kind;
-    uint64_t segment_bytes;
-    uint32_t block_atoms;
     bool packs;
+    uint32_t block_atoms;
+    uint64_t segment_bytes;
     packer packer;
     room room;
     bool poisoned;
     bool has_segment; /* `at` is valid */
     bool slices;      /* it has been given some */
-    bool undone;      /* some records were, since the last flush was begun */
     claim at;
-    stream *stream;   /* that writes for it; NULL: it gathers, and writes itself */
-    bool direct;      /* past the page cache */
-    bool durable;     /* its flushes are, or some were */
-    uint64_t written; /* what is in the file; the rest up to at.end is in `gathered`, or on its way by the stream */
-    uint64_t started; /* up to where writeback was started */
+    stream *stream;      /* that writes for it; NULL: it gathers, and writes itself */
+    bool direct;         /* past the page cache */
+    bool durable;        /* its flushes are, or some were */
+    bool unsynced_names; /* of some files of the dataset, or of the directories that they lie in */
+    uint64_t written;    /* what is in the file; the rest up to at.end is in `gathered`, or on its way by the stream */
+    uint64_t started;    /* up to where writeback was started */
     unsigned char *gathered;
     size_t n_gathered, gather_capacity;
     pending_record *pending; /* in the order of the segment */
     size_t n_pending, pending_capacity;
-    size_t n_syncing;   /* of these, the first, which somebody syncs just now */
-    uint64_t highest;   /* frame number pending */
-    sync_list unsynced; /* full segments, and the names of all of them or of the directories that they lie in */
+    uint64_t highest;                        /* frame number pending */
+    unsynced_segment unsynced[MAX_UNSYNCED]; /* full ones */
     uint32_t *existing; /* segments in which frames were found since the last flush; the last one is not repeated */
     size_t n_existing, existing_capacity;
+    int n_unsynced;
     uint32_t existing_segment; /* the segment in which the last append found its frame */
     int64_t shown;             /* frames */
     id_bytes packed_ids;       /* the ids of the slice that is appended */
@@ -159,13 +151,6 @@ unsigned char *writer_gather(bodhi_writer *w, uint64_t length, int *status);
 
 /* Let the disk begin with what was appended, if that is `least` bytes, so that a durable flush waits less. No mutex. */
 void writer_start_writeback(bodhi_writer *writer, uint64_t least);
-
-/* A durable flush in steps, so that more is appended while another thread syncs: what was appended before the first
- * step becomes visible by the last, with whether the sync succeeded. A status below 0 of the last step may have undone
- * what was appended since the first. Another flush in between is not allowed. */
-int writer_begin_flush(bodhi_writer *writer, sync_list *list);
-bool sync_listed(sync_list *list);
-int writer_end_flush(bodhi_writer *writer, bool synced);
 
 /* --- sealing.c: the table of a segment goes from memory to a file beside it (segments/frame_table.h) -------------- */
 

@@ -1,4 +1,5 @@
-/* The decoder of a frame's compressed part, which stays within the given bounds, whatever the bytes are. */
+/* XTC frames as bytes: the decoder of a compressed part, which stays within the given bounds, whatever the bytes are;
+ * and whole frames, encoded to the bytes that GROMACS's library and MDAnalysis's writer give for the same positions. */
 #ifndef BODHI_XTC_H
 #define BODHI_XTC_H
 
@@ -44,5 +45,32 @@ enum xtc_status xtc_decode(const xtc_frame *frame, float unit, float scale, size
 
 /* The same to integers: position i is at (float)steps[i] * unit * scale, two roundings. */
 enum xtc_status xtc_decode_steps(const xtc_frame *frame, size_t n_atoms, size_t needed, int32_t *steps);
+
+/* --- xtc_encode.c ------------------------------------------------------------------------------------------------- */
+
+enum xtc_written {
+    XTC_WRITTEN = 0,
+    XTC_FAR = 1, /* a coordinate, or the extent of all, does not fit into 31 bits at this precision, or is none */
+};
+
+/* What a frame's header says, and its positions. */
+typedef struct {
+    const float *positions; /* (n_atoms, 3) */
+    size_t n_atoms;         /* at most XTC_MOST_ATOMS */
+    float scale;            /* from positions to nm */
+    float precision;        /* steps in a nm */
+    int32_t step;
+    float time;   /* ps */
+    float box[9]; /* vectors, nm */
+} xtc_written_frame;
+
+/* Of more atoms there is another format, which few tools read. */
+enum { XTC_MOST_ATOMS = 298261617 };
+
+/* The most bytes of a frame. */
+size_t xtc_most_bytes(size_t n_atoms);
+
+/* Encode a frame to `out`, of xtc_most_bytes(). `steps` is scratch for 3 * n_atoms; `n_bytes` becomes its length. */
+enum xtc_written xtc_encode(const xtc_written_frame *frame, int32_t *steps, uint8_t *out, size_t *n_bytes);
 
 #endif

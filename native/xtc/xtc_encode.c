@@ -2,8 +2,6 @@
  * that the nearest two neighbours in the list need, and step down after a run whose differences would all fit into the
  * next smaller size, up where the atom is near its predecessor; a run goes on for as long as atoms are near, up to
  * eight. */
-#include "xtc/xtc_encode.h"
-
 #include "xtc/xtc.h"
 
 #include <limits.h>

@@ -1,9 +1,7 @@
 """What others do beside a run that keeps its pairs: to its directory, its disk, its trajectory, its script."""
 
 import json
-import resource
 import shutil
-import signal
 import subprocess
 from pathlib import Path
 
@@ -11,8 +9,6 @@ import pytest
 from support.cache_data import make
 from support.commands import himach, same_files, start_himach, wait_until
 from support.needs import small_disk
-
-from himach.checkpoint.directory import PairsDirectory
 
 from .sample import SCRIPT
 
@@ -84,43 +80,6 @@ def ground(made, tmp_path):
 
 def parts(place: Path) -> list[Path]:
     return sorted(place.glob("*/*/*.pairs"))
-
-
-@pytest.mark.nightly
-def test_of_runs_that_start_in_the_same_instant_all_but_one_are_refused(ground):
-    runs = [ground.start(f"out{i}", "--pairs", ground.folder / "pairs", slow=1.0) for i in range(3)]
-    ends = [(run.communicate(timeout=90)[1], run.returncode) for run in runs]
-    for i, (message, status) in enumerate(ends):
-        if status == 0:
-            ground.same(f"out{i}")
-        else:
-            there = f"pairs {ground.folder / 'pairs'}: another run keeps its pairs there "
-            assert f"{there}(process" in message or f"{there}(just started)" in message
-    assert sorted(status for _, status in ends) in ([0, 2, 2], [0, 0, 2])  # where one came when another had ended
-    again = ground.right("again", "--pairs", ground.folder / "pairs")
-    assert ground.same(again.name)["frames"] == N_FRAMES
-
-
-@pytest.mark.nightly
-def test_a_directory_that_is_cleaned_up_under_a_run(ground):
-    place = ground.folder / "pairs"
-    ground.right("first", "--pairs", place, "--stop", "20")
-    before = len(parts(place))
-    run = ground.start("out", "--pairs", place, slow=1.5)
-    assert wait_until(lambda: len(parts(place)) > before, 60)
-    run.send_signal(signal.SIGSTOP)
-    refused = himach("pairs", "evict", place, "--all")
-    assert refused.returncode == 2
-    assert "another run keeps its pairs there" in refused.stderr
-    directory = PairsDirectory(place)  # all the same, as whoever deletes files would
-    for label in directory.labels():
-        directory.evict(label, 1)
-    run.send_signal(signal.SIGCONT)
-    ground.ended(run)
-    ground.same("out")
-    ground.right("again", "--pairs", place)
-    ground.same("again")
-    assert sorted(path.name for path in place.iterdir()) == sorted(ANALYSES)
 
 
 @pytest.mark.nightly
@@ -209,18 +168,3 @@ def test_a_script_that_is_edited_under_a_run(ground):
     script.write_text(SLOW)
     ground.right("again", "--pairs", place)
     assert ground.same("again")["frames"] == N_FRAMES
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("memory", ["1MiB", "1GiB"])
-def test_more_parts_than_files_can_be_open(ground, memory):
-    """Also where they are too many for the memory, and stay on the disk."""
-    place = ground.folder / "pairs"
-    ground.ended(ground.start("first", "--pairs", place, slow=1.0, every=0.0))
-    assert len(parts(place)) > 100
-    assert sum(path.stat().st_size for path in parts(place)) > (1 << 20) // 4
-    run = ground.start("out", "--pairs", place, "--memory", memory)
-    resource.prlimit(run.pid, resource.RLIMIT_NOFILE, (64, 64))
-    message = ground.ended(run)
-    assert message == f"himach: 60 of 60 frames were mapped before (pairs in {place})\n"
-    assert ground.same("out")["frames"] == N_FRAMES

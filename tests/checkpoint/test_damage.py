@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -99,13 +98,6 @@ def of_another_generation(ground):
     shutil.rmtree(ground.pairs / "Columns" / "2")
 
 
-def of_another_directory(ground):
-    other = ground.folder / "other"
-    ground.run(pairs=other)
-    shutil.move(next((other / "Columns" / "1").glob("*.pairs")), ground.part().with_name(OTHER))
-    shutil.rmtree(other)
-
-
 def replaced(make):
     """Return a damage that puts something else in the place of a part."""
 
@@ -117,7 +109,7 @@ def replaced(make):
     return damage
 
 
-def link_to_pickles(ground):
+def link(ground):
     """Who can make the link may be somebody else."""
     path = ground.part()
     path.rename(ground.folder / "elsewhere")
@@ -126,18 +118,16 @@ def link_to_pickles(ground):
 
 #: Damages to a part, and the warning of each.
 DAMAGES = {
-    "flipped": (flip, "it is torn or damaged: .* another checksum"),
+    "flipped": (flip, "it is torn or damaged: "),
     "torn": (lambda ground: os.truncate(ground.part(), 100), "it is torn or damaged: "),
     "empty": (lambda ground: os.truncate(ground.part(), 0), "it is torn or damaged: "),
     "text": (lambda ground: ground.part().write_text("no pairs\n"), "it is torn or damaged: "),
     "of another analysis": (of_another_analysis, "it is of another map"),
     "of another generation": (of_another_generation, "it is of another map"),
-    "of another directory": (of_another_directory, "it is of another map"),
     "a folder": (replaced(Path.mkdir), "it is no file"),
     "a pipe": (replaced(os.mkfifo), "it is no file"),
-    "a link to nothing": (replaced(lambda path: path.symlink_to("nowhere")), "it cannot be opened: No such file"),
-    "a link to itself": (replaced(lambda path: path.symlink_to(path)), "it cannot be opened: Too many levels"),
-    "a link to pickles": (link_to_pickles, "it has values that are pickled, which are not read here"),
+    "a link": (link, "it cannot be opened: Too many levels"),
+    "writeable": (lambda ground: ground.part().chmod(0o660), "others can have written it"),
 }
 
 
@@ -205,7 +195,7 @@ def map_folder(path):
     [
         (lambda path: os.truncate(path, 100), "is damaged"),
         (lambda path: path.write_text(path.read_text().replace('"key": "', '"key": "0')), "is damaged"),
-        (later_map, "is of version 7, and this himach has 2"),
+        (later_map, "is of version 7, and this himach has 3"),
         (map_folder, "cannot be read (Is a directory)"),
         (Path.unlink, "cannot be read (No such file or directory)"),
     ],
@@ -236,46 +226,34 @@ def test_folders_that_are_there_besides_are_none_of_the_runs_business(ground):
     ground.check()
 
 
-@pytest.fixture
-def open_ground():
-    """A ground that other users may enter."""
-    with tempfile.TemporaryDirectory() as name:
-        os.chmod(name, 0o755)
-        yield Ground(Path(name))
-
-
-def test_parts_of_another_user_are_used_if_they_can_be_read_and_need_no_trust(open_ground):
-    needs.root("to be another user")
-    ground = open_ground
+def test_a_folder_of_another_user_is_refused_and_its_parts_are_not_read(ground):
+    needs.root("to give files away")
     for path in (ground.pairs, *ground.pairs.rglob("*")):
-        path.chmod(path.stat().st_mode | 0o055)
         os.chown(path, 65533, -1)
-    ground.part("Presence").chmod(0o600)
-    directory = PairsDirectory(ground.pairs)
-    generations = [directory.generations(label)[-1] for label in NAMES]
-    read, write = os.pipe()
-    if (child := os.fork()) == 0:
-        try:
-            os.setuid(65534)
-            private = [generation.private for generation in generations]
-            bad = find_parts(
-                alone().comm, generations, private, [ground.analyses["Chain"].__module__] * 3, range(N_FRAMES)
-            ).bad
-            os.write(write, json.dumps(sorted(text.partition(": ")[2] for text in bad)).encode())
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
-    os.close(write)
-    bad = json.loads(os.read(read, 1 << 16))
-    os.close(read)
-    pickled = "it has values that are pickled, which are not read here"
-    assert bad == ["it cannot be opened: Permission denied", pickled, pickled, pickled]  # of Columns, all three
+    with pytest.raises(himach.UsageError, match=f"others can write there.*chmod go-w {ground.pairs}"):
+        ground.run(pairs=ground.pairs)
+    os.chown(ground.pairs, os.geteuid(), -1)
+    result, warned = ground.run(pairs=ground.pairs)
+    assert result.text() == ground.text
+    assert "others can have written it" in warned[0]
+
+
+def test_a_file_system_without_permissions_is_refused_before_a_frame_is_mapped(ground, monkeypatch):
+    make_directory = Path.mkdir
+
+    def without_permissions(self, *arguments, **keywords):
+        make_directory(self, *arguments, **keywords)
+        self.chmod(0o777)
+
+    monkeypatch.setattr(Path, "mkdir", without_permissions)
+    with pytest.raises(himach.UsageError, match=r"others can write there.*on a file system with permissions"):
+        ground.run(pairs=ground.folder / "new")
 
 
 def test_a_part_that_goes_before_it_is_opened_is_named(tmp_path, monkeypatch):
     """A file server may list what another machine has just deleted."""
     monkeypatch.setattr(FingerprintVersion, "parts", lambda self: [self.path / "gone.npz"])
-    plan = find_parts(alone().comm, [FingerprintVersion(tmp_path, 1, "", None)], [False], [""], range(3))
+    plan = find_parts(alone().comm, [FingerprintVersion(tmp_path, 1, "", None)], [""], range(3))
     assert plan.bad == ["gone.npz: it cannot be opened: No such file or directory"] and plan.remaining is None
 
 

@@ -4,15 +4,19 @@ import importlib
 import importlib.util
 import re
 import sys
+import time
 import types
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from checkpoint.fingerprint.fingerprints import own_modules
 from support.cache_data import make
 
 import himach
+from himach.checkpoint.part import write_part
+from himach.errors import TimeUpError
 from himach.runner.scripts import find_class
 
 from .sample import SCRIPT
@@ -50,14 +54,19 @@ def text(result) -> str:
     return result.text()
 
 
-def test_a_second_run_maps_nothing(place):
-    whole = run(place)
-    first = run(place, pairs=place / "pairs")
-    again = run(place, pairs=place / "pairs")
-    assert text(first) == text(again) == text(whole)
-    assert first.record["reused"]["frames"] == 0
-    assert again.record["reused"]["frames"] == again.record["frames"] == N_FRAMES
-    assert again.record["assignment"] == {"native": 0, "alien": 0, "residue": 0}
+def test_a_slow_disk_keeps_what_is_asked_for(place, monkeypatch):
+    late = 0.0  # seconds that the disk took
+
+    def write_slowly(*part, **how):
+        nonlocal late
+        write_part(*part, **how)
+        late += 2.5
+
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + late)
+    monkeypatch.setattr("himach.checkpoint.checkpoint_writer.write_part", write_slowly)
+    monkeypatch.setattr("himach.checkpoint.checkpoint_writer.time", clock)
+    with pytest.raises(TimeUpError, match=r"they are kept in .*, and the same command goes on"):
+        run(place, ["Columns"], max_time=0.001, out=place / "out")
 
 
 @pytest.mark.nightly(but=2)

@@ -69,53 +69,12 @@ def result(path, **keywords):
     return {(item.analysis, item.generation): item for item in entries(path, **keywords)}
 
 
-def test_entries_tell_frames_pairs_parameters_and_what_differs(kept, data):
-    there = result(kept)
-    assert list(there) == [("Near", 2), ("Near", 1), ("Other", 1)]
-    new, old = there["Near", 2], there["Near", 1]
-    assert (new.covered, new.n_frames, new.pairs, new.last) == (BitMap64(range(N_FRAMES)), N_FRAMES, N_FRAMES, True)
-    assert (old.covered, old.pairs, old.last) == (BitMap64(range(20)), 20, False)
-    assert (new.parameters, old.parameters) == ({"cutoff": "3.2"}, {"cutoff": "3.5"})
-    assert old.differs == ["cutoff 3.5 is now 3.2"]
-    assert not new.differs and not new.bad and not old.bad
-    assert new.trajectory == (str(data[0]),)
-    files = [path.stat().st_size for path in (kept / "Near" / "2").glob("*.pairs")]
-    assert (new.nbytes, new.parts) == (sum(files), len(files))
-
-
 def test_the_generation_used_last_is_the_one_that_a_run_took_over(kept, data):
     for path in kept.rglob("*"):
         os.utime(path, (1, 1))
     reused = keep(data, kept, [Near()], stop=20).record["reused"]
     assert reused == {"frames": 20, "reason": ""}
     assert [item.generation for item in entries(kept) if item.last and item.analysis == "Near"] == [1]
-
-
-@pytest.mark.parametrize(
-    ("chosen", "left"),
-    [
-        ({"analysis": "Near"}, [("Other", 1)]),
-        ({"analysis": "Near", "number": 1}, [("Near", 2), ("Other", 1)]),
-        ({"analysis": None, "number": 1}, [("Near", 2)]),
-        ({"analysis": None, "older": True}, [("Near", 2), ("Other", 1)]),
-        ({"analysis": "Other", "older": True}, [("Near", 2), ("Near", 1), ("Other", 1)]),
-        ({"analysis": None}, []),
-    ],
-)
-def test_what_is_chosen_goes_and_the_rest_stays(kept, chosen, left):
-    before = result(kept)
-    freed = evict_chosen(kept, **chosen)
-    assert list(result(kept)) == left
-    gone = before.keys() - set(left)
-    assert (freed.generations, freed.nbytes) == (len(gone), sum(before[item].nbytes for item in gone))
-
-
-def test_a_run_finds_what_was_left(kept, data):
-    evict_chosen(kept, None, older=True)
-    assert keep(data, kept, [Near(cutoff=3.2)]).record["reused"]["frames"] == N_FRAMES
-    evict_chosen(kept, None)
-    assert not any(kept.iterdir())
-    assert keep(data, kept, [Near(cutoff=3.2)]).record["reused"] == {"frames": 0, "reason": ""}
 
 
 def test_what_is_not_there_is_refused_by_name(kept):
@@ -162,7 +121,7 @@ def test_an_output_directory_of_a_run_that_did_not_end(kept, tmp_path):
 def test_damage_is_told_and_the_rest_counts(kept, verify):
     part = next((kept / "Near" / "2").glob("*.pairs"))
     content = bytearray(part.read_bytes())
-    content[content.index(b"0.bounds.npy") + 200] ^= 1  # within a column
+    content[content.index(b"pairs.pickle") + 100] ^= 1
     part.write_bytes(content)
     shutil.copy(next((kept / "Near" / "1").glob("*.pairs")), kept / "Near" / "2" / "foreign.pairs")
     (kept / "Near" / "2" / "torn.pairs").write_bytes(content[:-1])
@@ -176,22 +135,6 @@ def test_damage_is_told_and_the_rest_counts(kept, verify):
     assert there["Other", 1].bad == [f"{kept}/Other/1/map.json is damaged, so what is kept there is not used"]
     assert there["Other", 1].n_frames is None
     assert evict_chosen(kept, None).generations == 3
-
-
-def test_what_is_none_is_none(tmp_path):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "foreign").mkdir()
-    (tmp_path / "foreign" / "notes").mkdir()
-    (tmp_path / "foreign" / "notes" / "text").touch()
-    (tmp_path / "file").touch()
-    simulation = tmp_path / "foreign" / "replica" / "1" / "run.xtc"
-    simulation.parent.mkdir(parents=True)
-    simulation.touch()
-    (tmp_path / "foreign" / "other" / "2").mkdir(parents=True)
-    assert [find_kept_frames(tmp_path / name) for name in ("empty", "foreign", "file", "nothing")] == [None] * 4
-    assert evict_chosen(tmp_path / "foreign", None).generations == 0
-    assert (tmp_path / "foreign" / "notes" / "text").exists()
-    assert simulation.exists()
 
 
 def test_what_somebody_else_put_there_stays(kept):
@@ -238,26 +181,6 @@ def directory(tmp_path):
     made.release()
 
 
-def test_generations_are_numbered_and_read_back(directory):
-    identity = fingerprint_of(load("rmsd")())
-    for number in (1, 2):
-        begun = directory.begin("rmsd", identity)
-        assert begun.number == number
-        assert directory.generations("rmsd")[number - 1 :] == []
-        begun.write()
-    first, second = directory.generations("rmsd")
-    assert (first.number, second.number, first.key == second.key) == (1, 2, False)
-    assert first.fingerprint == second.fingerprint == identity
-    assert directory.labels() == ["rmsd"]
-    assert first.private
-    directory.evict("rmsd", 1)
-    assert [item.number for item in directory.generations("rmsd")] == [2]
-    assert directory.begin("rmsd", identity).number == 3
-    directory.evict("rmsd", 2)
-    assert directory.labels() == []
-    assert os.listdir(directory.path) == [".lock"]
-
-
 def test_a_damaged_map_has_none(directory):
     """Whichever bit flips, wherever it is torn, whatever else it says, and where it is away."""
     begun = directory.begin("rmsd", fingerprint_of(load("rmsd")()))
@@ -290,18 +213,6 @@ def test_another_run_is_refused_by_name_and_a_dead_one_is_not(tmp_path):
     assert os.listdir(place) == []
 
 
-def test_what_a_killed_run_was_writing_is_swept(tmp_path):
-    folder = tmp_path / "pairs" / "rmsd" / "1"
-    folder.mkdir(parents=True)
-    (folder / ".0123.tmp").write_bytes(b"torn")
-    (folder / "4567.pairs").write_bytes(b"whole")
-    (tmp_path / "pairs" / ".nfs00000001").touch()  # a lock that was removed while it was open
-    directory = PairsDirectory(tmp_path / "pairs")
-    directory.claim()
-    directory.release()
-    assert os.listdir(folder) == ["4567.pairs"]
-
-
 def test_other_directories_are_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match=r"neither empty nor a directory of kept pairs .notes\.txt is in it"):
@@ -317,7 +228,6 @@ def test_only_what_nobody_else_can_write_is_private(directory):
     for mode, private in ((0o755, True), (0o775, False), (0o707, False), (0o700, True)):
         directory.path.chmod(mode)
         assert is_private(directory.path) is private
-        assert directory.begin("rmsd", fingerprint_of(load("rmsd")())).private is private
     if os.geteuid() == 0:
         os.chown(directory.path, 65534, -1)
         assert not is_private(directory.path)

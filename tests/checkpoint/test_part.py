@@ -6,6 +6,7 @@ import pickle
 import stat
 import struct
 import tracemalloc
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,16 +16,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from pyroaring import BitMap64
-from support.needs import small_disk
+from support.needs import sample
 
 import himach
-from himach.checkpoint.objects import NotPlainError, as_dtype, describe
+from himach.checkpoint import part
 from himach.checkpoint.part import BadPartError, open_part, read_summary, write_part
 from himach.engine.pairs.block import SHARDS, Form
 from himach.engine.pairs.emission import Emission
 from himach.engine.pairs.keys import ENCODED
 from himach.engine.pairs.values import Pickled
-from himach.engine.shuffle import block_file
 from himach.engine.stamps import FrameTable, Stamps
 
 QUICK = settings(max_examples=100, suppress_health_check=list(HealthCheck))
@@ -50,10 +50,8 @@ class Made:
         self.numbers = np.array(numbers, dtype=np.int64)
         self.frames = replace(self.table, steps=self.numbers)
 
-    def write(self, directory: Path, pickles=False, combined=False, **named) -> Path:
-        return write_part(
-            directory, self.blocks, self.frames, self.covered, combined=combined, pickles=pickles, **named
-        )
+    def write(self, directory: Path, **about) -> Path:
+        return write_part(directory, self.blocks, self.frames, self.covered, **about)
 
 
 def exact(value):
@@ -133,18 +131,6 @@ def some_frames(frames):
     return chunks
 
 
-class Point:
-    """A value that is no plain one."""
-
-    def __init__(self, x):
-        self.x = x
-
-    def __eq__(self, other):
-        return self.x == other.x
-
-    __hash__ = None
-
-
 text = st.text(st.characters(exclude_categories=[]), max_size=5)  # with surrogates
 scalars = st.one_of(
     st.integers(),
@@ -209,19 +195,19 @@ items = st.one_of(columns(), st.tuples(keys, st.one_of(scalars, plain)))
 chunks = st.lists(st.lists(st.lists(items, max_size=4), max_size=4), min_size=1, max_size=3)
 
 
-def check(made, path, expected, pickles):
-    """Compare what is read of a part, at once and by shards, with what was written."""
-    part = open_part(path, trusted=pickles)
-    assert part.covered == made.covered and not part.combined
-    assert part.frames.steps.tolist() == made.numbers.tolist()
-    assert part.frames.times.tobytes() == made.table.times.tobytes()
-    assert (part.frames.boxes is None) == (made.table.boxes is None)
-    assert part.frames.boxes is None or part.frames.boxes.tobytes() == made.table.boxes.tobytes()
-    assert twin(part.chosen()[0], part.frames.steps) == twin(made.blocks, made.numbers)
-    assert part.pairs == sum(len(spread(block, made.numbers)) for block in made.blocks)
-    chosen, frames = part.chosen(expected, offset=5)
-    there = np.concatenate([np.full(5, -1), frames.steps])
-    assert twin(chosen, there) == twin(made.blocks, made.numbers, expected)
+def check(made, path, expected):
+    """Compare what is read of a part with what was written."""
+    part = open_part(path)
+    assert part.summary.covered == made.covered and not part.summary.combined
+    blocks, frames = part.read()
+    assert frames.steps.tolist() == made.numbers.tolist()
+    assert frames.times.tobytes() == made.table.times.tobytes()
+    assert (frames.boxes is None) == (made.table.boxes is None)
+    assert frames.boxes is None or frames.boxes.tobytes() == made.table.boxes.tobytes()
+    assert twin(blocks, frames.steps) == twin(made.blocks, made.numbers)
+    assert part.summary.pairs == sum(len(spread(block, made.numbers)) for block in made.blocks)
+    chosen, frames = part.read(expected)
+    assert twin(chosen, frames.steps) == twin(made.blocks, made.numbers, expected)
     assert frames.steps.tolist() == [number for number in made.numbers.tolist() if number in expected]
     at = {number: row for row, number in enumerate(made.numbers.tolist())}
     rows = [at[number] for number in frames.steps.tolist()]
@@ -229,46 +215,24 @@ def check(made, path, expected, pickles):
     boxes = np.full((len(rows), 6), np.nan, np.float32) if made.table.boxes is None else made.table.boxes[rows]
     assert (frames.boxes is None) == bool(np.isnan(boxes).all())
     assert frames.boxes is None or frames.boxes.tobytes() == boxes.tobytes()
-    for block, whole in zip(part.on_disk(3), part.chosen()[0], strict=True):
-        for start, stop in ((0, 100), (100, 101), (101, SHARDS)):
-            subset, same = block.part(start, stop), whole.part(start, stop)
-            assert (subset.at - 3).tolist() == same.at.tolist()
-            assert subset.bounds.tolist() == same.bounds.tolist()
-            assert subset.plain_keys() == same.plain_keys()
-    part.close()
 
 
 @QUICK
 @given(chunks, st.sets(st.integers(0, 12)), st.integers(1, 3))
 def test_what_map_made_comes_back_to_the_last_bit(tmp_path, chunks, expected, step):
     made = Made(chunks, step=step)
-    check(made, made.write(tmp_path, pickles=True), BitMap64(expected), True)
+    check(made, made.write(tmp_path), BitMap64(expected))
 
 
 def test_records_come_back_as_records(tmp_path):
     """Their fields are attributes, of each, and of those within them."""
     values = np.rec.array([(1, 0.5), (2, 1.5)], dtype=[("a", "<i4"), ("b", "<f8")])
     made = Made([[[himach.Pairs([7, 8], values)], [(3, values[0]), (3, values[1])]]])
-    part = open_part(made.write(tmp_path, pickles=True), trusted=True)
-    assert twin(part.chosen()[0], part.frames.steps) == twin(made.blocks, made.numbers)
-    types = [type(value) for block in part.chosen()[0] for value in block.plain_values()]
+    blocks, frames = open_part(made.write(tmp_path)).read()
+    assert twin(blocks, frames.steps) == twin(made.blocks, made.numbers)
+    types = [type(value) for block in blocks for value in block.plain_values()]
     assert types == [type(value) for block in made.blocks for value in block.plain_values()]
     assert np.record in types
-
-
-def test_records_within_others_are_no_columns():
-    """What `numpy.save()` says of them makes others, which are equal to them."""
-    record = np.dtype((np.record, [("a", "<i4")]))
-    assert describe(np.dtype([("inner", record)])) is None
-    assert as_dtype(describe(record)).type is np.record
-    assert as_dtype(describe(np.dtype([("inner", "<i4", 3)]))) == [("inner", "<i4", 3)]
-
-
-@pytest.mark.parametrize("together", [1, 12, 450, 1 << 14])
-def test_many_pieces(tmp_path, monkeypatch, together):
-    monkeypatch.setattr(block_file, "PIECE_BYTES", together)
-    made = Made(some_frames(100))
-    check(made, made.write(tmp_path), BitMap64(range(0, 100, 3)), False)
 
 
 @pytest.mark.parametrize("expected", [[], [0], range(100), range(0, 100, 2), range(99, 150), [3, 40, 41, 42, 77]])
@@ -277,7 +241,7 @@ def test_some_frames_of_all_forms(tmp_path, expected):
     assert {block.form for block in made.blocks} == set(Form)
     assert {block.width for block in made.blocks} == {ENCODED, 0, 1}
     assert any(block.order is not None for block in made.blocks)
-    check(made, made.write(tmp_path), BitMap64(expected), False)
+    check(made, made.write(tmp_path), BitMap64(expected))
 
 
 def test_bits_of_more_than_one_word(tmp_path):
@@ -286,39 +250,16 @@ def test_bits_of_more_than_one_word(tmp_path):
     made = Made([frames])
     assert {block.values.shape[1:] for block in made.blocks if block.form == Form.BITS} == {(8,), (4,)}
     for expected in (range(0, 700, 3), range(510, 515), range(64, 128), range(699)):
-        check(made, made.write(tmp_path), BitMap64(expected), False)
+        check(made, made.write(tmp_path), BitMap64(expected))
 
 
 def test_what_combine_made_is_used_as_a_whole_only(tmp_path):
     made = Made(some_frames(10))
-    part = open_part(made.write(tmp_path, combined=True), trusted=False)
-    assert part.combined
-    assert twin(part.chosen(BitMap64(range(50)))[0], made.numbers) == twin(made.blocks, made.numbers)
+    part = open_part(made.write(tmp_path, combined=True))
+    assert part.summary.combined
+    assert twin(part.read(BitMap64(range(50)))[0], made.numbers) == twin(made.blocks, made.numbers)
     with pytest.raises(ValueError, match="whole"):
-        part.chosen(BitMap64(range(9)))
-
-
-@QUICK
-@given(st.sets(st.integers(0, 300)), st.integers(1, 1000), st.integers(0, 2**40))
-def test_covered_frames(tmp_path, numbers, step, first):
-    covered = BitMap64([first + step * number for number in numbers])
-    table = FrameTable(np.empty(0, np.int64), np.empty(0))
-    path = write_part(tmp_path, [], table, covered, combined=False, pickles=False)
-    summary = read_summary(path)
-    assert (summary.covered, summary.pairs, summary.nbytes) == (covered, 0, path.stat().st_size)
-    assert open_part(path, trusted=False).covered == covered
-
-
-def test_pickles_only_where_they_are_allowed(tmp_path):
-    made = Made([[[(1, Point(3)), (2, (1, 2))]]])
-    with pytest.raises(NotPlainError, match="Point"):
-        made.write(tmp_path)
-    assert os.listdir(tmp_path) == []
-    path = made.write(tmp_path, pickles=True)
-    with pytest.raises(BadPartError, match="pickled"):
-        open_part(path, trusted=False)
-    (block,) = open_part(path, trusted=True).chosen()[0]
-    assert sorted(block.plain_values(), key=lambda value: type(value) is tuple) == [Point(3), (1, 2)]
+        part.read(BitMap64(range(9)))
 
 
 class Bomb:
@@ -326,20 +267,81 @@ class Bomb:
         return os._exit, (3,)
 
 
-def test_reading_unpickles_nothing(tmp_path):
+def test_reading_restores_no_value(tmp_path):
     made = Made([[[(1, 1.0)]]])
-    (block,) = made.blocks
-    block.values[0] = Pickled(pickle.dumps(Bomb()))
-    part = open_part(made.write(tmp_path, pickles=True), trusted=True)
-    (block,) = part.chosen()[0]
+    made.blocks[0].values[0] = Pickled(pickle.dumps(Bomb()))
+    ((block,), _) = open_part(made.write(tmp_path)).read()
     assert type(block.values[0]) is Pickled
 
 
-def test_of_another_map(tmp_path):
-    path = Made(some_frames(3)).write(tmp_path, identity="this one")
-    assert open_part(path, trusted=False, identity="this one").pairs
-    with pytest.raises(BadPartError, match="another map"):
-        open_part(path, trusted=False, identity="that one")
+def test_a_file_that_is_not_in_the_place_of_another_any_more_is_not_read(tmp_path, monkeypatch):
+    path = Made(some_frames(3)).write(tmp_path)
+    foreign = tmp_path / "foreign"
+    foreign.write_bytes(path.read_bytes())
+    foreign.chmod(0o602)
+    monkeypatch.setattr(part, "_open", lambda _: foreign.open("rb"))
+    with pytest.raises(BadPartError, match="others can have written it"):
+        open_part(path)
+
+
+def refused_or_equal(path, made):
+    """Open a damaged part; return whether it was refused."""
+    try:
+        blocks, frames = open_part(path).read()
+    except BadPartError:
+        return True
+    assert frames.times.tobytes() == made.table.times.tobytes()
+    assert twin(blocks, frames.steps) == twin(made.blocks, made.numbers)
+    return False
+
+
+def test_no_torn_part_is_read(tmp_path):
+    made = Made([[[himach.Pairs([1], [0.5]), ("a", "b"), (2, (1, None)), (2, np.arange(3))]]])
+    path = made.write(tmp_path)
+    data = path.read_bytes()
+    for length in sample(range(len(data)), 200):
+        path.write_bytes(data[:length])
+        assert refused_or_equal(path, made)
+
+
+def test_no_flipped_bit_is_taken_for_pairs(tmp_path):
+    """Of 200 bytes each time, of all by night. Some are of no matter: dates, say."""
+    made = Made([[[himach.Pairs(np.arange(1000), np.arange(1000.0)), ("a", "b")]]])
+    path, refusals = made.write(tmp_path), 0
+    data = path.read_bytes()
+    places = sample(range(len(data)), 200)
+    with path.open("r+b", buffering=0) as file:
+        for place in places:
+            for bit in range(8):
+                os.pwrite(file.fileno(), bytes([data[place] ^ 1 << bit]), place)
+                refusals += refused_or_equal(path, made)
+            os.pwrite(file.fileno(), bytes([data[place]]), place)
+    assert refusals > 0.9 * 8 * len(places)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"identity": ""}', "[" * 100_000])
+def test_descriptions_that_make_no_sense(tmp_path, text):
+    path = tmp_path / "made.pairs"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("part.json", text)
+    for read in (open_part, read_summary):
+        with pytest.raises(BadPartError, match="it is torn or damaged"):
+            read(path)
+
+
+def test_a_part_that_was_changed_since_its_check_is_not_read(tmp_path):
+    path = Made(some_frames(20)).write(tmp_path)
+    part = open_part(path)
+    os.utime(path, (1, 1))
+    with pytest.raises(BadPartError, match="another file"):
+        part.read()
+
+
+def test_a_pickle_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    checked = open_part(Made(some_frames(3)).write(tmp_path))
+    monkeypatch.delattr("himach.engine.stamps.FrameTable")
+    with pytest.raises(BadPartError, match=f"pairs {checked.path} cannot be read .*FrameTable.*delete this file"):
+        checked.read()
 
 
 def test_a_part_is_its_users_alone(tmp_path):
@@ -351,16 +353,6 @@ def test_a_part_is_its_users_alone(tmp_path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_nothing_is_left_on_a_full_disk(tmp_path):
-    large = [[[himach.Pairs(np.arange(100_000), np.arange(100_000.0))]]]
-    with small_disk(tmp_path / "small", "size=1M") as disk:
-        with pytest.raises(OSError, match="No space"):
-            Made(large).write(disk)
-        assert os.listdir(disk) == []
-        path = Made(some_frames(3)).write(disk)
-        assert os.listdir(disk) == [path.name]
-
-
 @pytest.mark.parametrize("keys", ["many", "one"])
 def test_memory_to_write_and_to_look_through_a_part_is_small(tmp_path, keys):
     key = np.arange(200_000) if keys == "many" else np.zeros(200_000, np.int64)
@@ -368,10 +360,10 @@ def test_memory_to_write_and_to_look_through_a_part_is_small(tmp_path, keys):
     table = FrameTable(np.zeros(1, np.int64), np.zeros(1))
     tracemalloc.start()
     try:
-        path = write_part(tmp_path, blocks, table, BitMap64([0]), combined=False, pickles=False)
-        part = open_part(path, trusted=True)
+        path = write_part(tmp_path, blocks, table, BitMap64([0]))
+        part = open_part(path)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert part.nbytes > 70e6
+    assert part.summary.nbytes > 70e6
     assert peak < 12e6

@@ -1,6 +1,5 @@
 """Words of a command line: what its help says, what is refused, or taken for several files; what a shell completes."""
 
-import ast
 import importlib
 import json
 import os
@@ -20,7 +19,7 @@ from support.ranks import clean_environment
 
 import himach as package
 from himach.cli.command_group import Command
-from himach.cli.run import repeat_option
+from himach.cli.run import run
 
 root = importlib.import_module("himach.cli").himach
 
@@ -154,6 +153,15 @@ def test_more_ranks_than_a_machine_can_do_with_are_refused():
         (["run", "rmsd", "-t", "adk.dcd", "-s", PSF], "'himach cache list' tells .*; did you mean '.*/adk_dims.dcd'"),
         (["run", "rmsd", "--strat", 3], r"\(Did you mean .*\?\) 'himach run --help'"),
         (["run", "rmsd", "--trajectroy", "a.xtc"], "Did you mean '--trajectory'\\? 'himach run --help'"),
+        (["run", "rmsd", "-f", "a.xtc"], "No such option '-f': it is --trajectory"),
+        (["run", "rmsd", "--dt", 10], "'--dt': it is --every-time TIME"),
+        (["convert", "-t", "a.xtc"], "'-t': it is the path alone, as in 'himach convert traj.xtc'"),
+        (["convert", "a.xtc", "--index", "i.ndx"], "'--index': it is of 'himach run' alone"),
+        (["convert", "a.xtc", "--skip", 10], "'--skip': it is --step N"),
+        (["run", "rmsd", "-t", "a.xtc", "-o", "rmsd.xvg"], "out .*rmsd.xvg is a folder: leave out .xvg"),
+        (["rmsd", "-t", "a.xtc"], "'himach rmsd' is 'himach run rmsd'"),
+        (["run", "gyrate", "-t", "a.xtc"], "no analysis 'gyrate'; did you mean 'radius-of-gyration'"),
+        (["analyses", "DSSP"], "no module 'DSSP'; did you mean 'secondary-structure'"),
         (["analyses", "rmds"], "no analysis and no module 'rmds'; did you mean 'rmsd'"),
         (["analyses", "MDAnalysis.lib"], "MDAnalysis.lib has no analyses of MDAnalysis"),
     ],
@@ -163,20 +171,20 @@ def test_a_mistake_is_told_with_the_way_out(words, message):
 
 
 @pytest.mark.parametrize(
-    ("words", "meant"),
+    ("words", "files", "rest"),
     [
-        (["-t", "a.xtc", "b.xtc", "c.XTC"], ["-t", "a.xtc", "-t", "b.xtc", "-t", "c.XTC"]),
-        (["--trajectory=a.xtc", "b.xtc", "-n", "2"], ["--trajectory=a.xtc", "-t", "b.xtc", "-n", "2"]),
-        (["-ta.xtc", "b.xtc"], ["-ta.xtc", "-t", "b.xtc"]),
-        (["-t", "a.xtc", "rmsd", "b.xtc"], ["-t", "a.xtc", "rmsd", "b.xtc"]),
-        (["-t", "a.xtc", "top.pdb"], ["-t", "a.xtc", "top.pdb"]),
-        (["-t", "sim1", "rmsd"], ["-t", "sim1", "rmsd"]),
-        (["-t", "odd.py", "mine.py"], ["-t", "odd.py", "mine.py"]),
-        (["-t", "a.xtc", "-s", "b.xtc", "c.xtc"], ["-t", "a.xtc", "-s", "b.xtc", "c.xtc"]),
+        (["-t", "a.xtc", "b.xtc", "c.XTC", "-t", "d.xtc"], ["a.xtc", "b.xtc", "c.XTC", "d.xtc"], []),
+        (["--trajectory=a.xtc", "b.xtc", "-n", "2"], ["a.xtc", "b.xtc"], []),
+        (["-ta.xtc", "b.xtc", "-stop.xtc", "c.xtc"], ["a.xtc", "b.xtc"], ["c.xtc"]),
+        (["-t", "a.xtc", "rmsd", "b.xtc"], ["a.xtc"], ["rmsd", "b.xtc"]),
+        (["-t", "a.xtc", "top.pdb"], ["a.xtc"], ["top.pdb"]),
+        (["-t", "sim1", "rmsd"], ["sim1"], ["rmsd"]),
+        (["-t", "odd.py", "mine.py"], ["odd.py"], ["mine.py"]),
     ],
 )
-def test_files_of_one_kind_follow_one_option(words, meant):
-    assert repeat_option(words) == meant
+def test_files_of_one_kind_follow_one_option(words, files, rest):
+    parsed = run.make_context("run", words).params
+    assert ([str(path) for path in parsed["trajectories"]], list(parsed["analyses"])) == (files, rest)
 
 
 def complete(*words: str, cwd: Path) -> list[str]:
@@ -238,22 +246,6 @@ def test_a_folder_that_may_not_be_read_is_named_and_no_line_of_ours(locked, tmp_
     assert done.returncode == 2, done.stderr
     assert "locked/" in done.stderr and "ermission denied" in done.stderr
     assert ".py, line" not in done.stderr and "does not exist" not in done.stderr
-
-
-def test_messages_below_the_command_line_name_no_option_of_it():
-    """Who calls `himach.run()` gets them, too: topology, universe keyword and start are words of both."""
-    options = re.compile(r"--(topology|universe|start|stop|step|memory|trajectory|out|cache)\b(?!\"?$)")
-    root = Path(package.__file__).parent
-    named = {
-        (str(path.relative_to(root)), node.value)
-        for room in ("analysis.py", "engine", "io", "output", "ranks", "zazen")
-        for path in [root / room, *(root / room).rglob("*.py")]
-        if path.is_file()
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and options.search(node.value)
-    }
-    docstrings = {text for _, text in named if text.rstrip().endswith(".") and "\n" in text}
-    assert {(path, text) for path, text in named if text not in docstrings} == set()
 
 
 @pytest.mark.fresh

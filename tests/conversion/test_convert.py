@@ -13,10 +13,9 @@ from MDAnalysis import transformations as peers
 from MDAnalysis.lib.distances import minimize_vectors
 from MDAnalysis.lib.formats.libmdaxdr import TRRFile
 from MDAnalysis.lib.mdamath import triclinic_vectors
-from MDAnalysisTests.datafiles import DCD, DCD_TRICLINIC, GRO, PSF, PSF_TRICLINIC, TPR, TRR, XTC
+from MDAnalysisTests.datafiles import DCD, GRO, PSF, TPR, TRR, XTC
 
 import himach
-from himach.conversion.formats import Fixed
 from himach.errors import UsageError
 from himach.frame import RawFrame
 from himach.io.trajectories.layouts import Content, NetCdf
@@ -145,22 +144,6 @@ def test_each_step_is_the_shortest_in_its_box(tmp_path, three):
 
 
 @pytest.mark.slow
-def test_molecules_become_whole(tmp_path, three):
-    topology, trajectory = PSF_TRICLINIC, DCD_TRICLINIC
-    peer = written(
-        tmp_path / "peer.trr", topology, trajectory, "all", lambda universe: peers.unwrap(universe.atoms)
-    )  # fmt: skip
-    done = convert(trajectory, topology, out=tmp_path / "out.trr", whole=True, ranks=three)
-    # Which of a molecule's images is taken may differ; what is within a molecule does not.
-    universe = mda.Universe(topology, trajectory)
-    bonds = universe.bonds.indices
-    whole, expected = positions(done.path, topology), positions(peer, topology)
-    for ours, theirs in zip(whole, expected, strict=True):
-        of_bonds = ours[bonds[:, 0]] - ours[bonds[:, 1]]
-        np.testing.assert_allclose(of_bonds, theirs[bonds[:, 0]] - theirs[bonds[:, 1]], atol=2e-3)
-
-
-@pytest.mark.slow
 def test_center_and_fit_are_those_of_mdanalysis(tmp_path):
     def centered(universe):
         return peers.center_in_box(universe.select_atoms("protein"))
@@ -193,8 +176,7 @@ def test_velocities_of_some_frames_are_theirs_alone(tmp_path):
         assert not mda.Universe(GRO, str(done.path)).trajectory.ts.has_velocities
         assert any("velocities are left out: not all frames have them" in text for text in done.warnings)
     with pytest.raises(UsageError, match=r"frame 3 lacks velocities .* write \.trr"):
-        netcdf = Fixed(NetCdf(Content(6, 4, has_velocities=True)))
-        netcdf.frame(RawFrame(3, 0.0, np.zeros((4, 3), np.float32)))
+        NetCdf(Content(6, 4, has_velocities=True)).frame(RawFrame(3, 0.0, np.zeros((4, 3), np.float32)))
 
 
 def test_a_structure_file_takes_one_frame_and_a_pdb_file_is_its_own_topology(tmp_path):

@@ -20,25 +20,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 STEPS = ["--center", "protein", "--wrap", "residues", "--fit", "name CA"]
 
 
-class Conversion:
-    """A conversion under way, of a trajectory to a file in a folder of its own."""
-
-    def __init__(self, source: Path, folder: Path, *more: object) -> None:
-        self.mark, self.folder = uuid.uuid4().hex, folder
-        words = [source, "-s", GRO, "--out", folder / "out.xtc", "--cache", "off", "-q", *STEPS, *more]
-        self.process = start_himach("convert", *words, HIMACH_TEST_MARK=self.mark)
-
-    def until_it_has_begun(self) -> Conversion:
-        assert wait_until(lambda: any(self.folder.glob(".himach-*.xtc")))
-        return self
-
-    def end(self) -> tuple[int, str]:
-        """Wait for the end; return the exit code and what was said. No process is left."""
-        _, output = self.process.communicate(timeout=60)
-        assert wait_until(lambda: not processes_with(self.mark), 10)
-        return self.process.returncode, output
-
-
 def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -46,7 +27,7 @@ def content(folder: Path) -> dict[str, bytes]:
 WRITES = """
 import fcntl, os, sys
 import himach
-from himach.conversion.target import ConversionTarget
+from himach.conversion.target_files import ConversionTarget
 
 sync = ConversionTarget.sync
 
@@ -99,10 +80,13 @@ def test_kills_leave_no_half_file_and_inputs_as_they_were(tmp_path):
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_signals_leave_no_file_and_no_process(long, tmp_path, ranks, signum, code):
     (tmp_path / "out.xtc").write_text("mine")
-    conversion = Conversion(long, tmp_path, *ranks, "--force").until_it_has_begun()
-    conversion.process.send_signal(signum)
-    ended, output = conversion.end()
-    assert (code, "Traceback" in output) == (ended, False)
+    mark, words = uuid.uuid4().hex, ["--out", tmp_path / "out.xtc", "--force", "--cache", "off", "-q", *STEPS]
+    conversion = start_himach("convert", long, "-s", GRO, *words, *ranks, HIMACH_TEST_MARK=mark)
+    assert wait_until(lambda: any(tmp_path.glob(".himach-*.xtc")))
+    conversion.send_signal(signum)
+    _, output = conversion.communicate(timeout=60)
+    assert wait_until(lambda: not processes_with(mark), 10)
+    assert (conversion.returncode, "Traceback" in output) == (code, False)
     assert content(tmp_path) == {"out.xtc": b"mine"}
 
 
@@ -117,7 +101,7 @@ def test_a_script_that_is_terminated_leaves_no_file(long, tmp_path):
 
 
 def test_what_another_conversion_writes_stays(tmp_path):
-    from himach.conversion.target import ConversionTarget, make_file
+    from himach.conversion.target_files import ConversionTarget, make_file
 
     path = tmp_path / "out.xtc"
     left, locked = make_file(path), make_file(path)
@@ -149,25 +133,6 @@ def test_a_disk_that_the_topology_fills(tmp_path):
         done = himach("convert", DCD, "-s", PSF, "--out", disk / "out.xtc", "--force", "--cache", "off", "-q", code=1)
         assert "out.pdb cannot be written (No space left on device)" in done.stderr
         assert content(disk) == {"out.pdb": b"mine"}
-
-
-def test_neither_the_cache_nor_what_it_holds_is_written(tmp_path):
-    source, store, out = tmp_path / "in.xtc", tmp_path / "store", tmp_path / "out"
-    source.write_bytes(Path(XTC).read_bytes())
-    source.chmod(0o444)
-    out.mkdir()
-    himach("stage", source, "-s", GRO, "--cache", store, "-q", code=0)
-
-    def state():
-        segments = [path for path in store.rglob("*") if path.is_file() and "seg" in path.name]
-        assert segments
-        return {path: path.read_bytes() for path in [source, *segments]}, source.stat().st_mtime_ns
-
-    before = state()
-    for name, cache in (("first.xtc", "off"), ("cached.xtc", store)):
-        himach("convert", source, "-s", GRO, "--out", out / name, "--cache", cache, "-q", "-n", 2, *STEPS, code=0)
-    assert state() == before
-    assert (out / "first.xtc").read_bytes() == (out / "cached.xtc").read_bytes()
 
 
 def test_files_of_a_frame_directory_are_not_written(tmp_path):

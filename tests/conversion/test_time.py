@@ -6,7 +6,6 @@ from contextlib import ExitStack
 
 import pytest
 from MDAnalysisTests.datafiles import GRO, XTC
-from support.commands import himach
 
 import himach as hm
 from himach.conversion import convert
@@ -78,7 +77,7 @@ def test_what_is_kept_and_damaged_is_not_taken(tmp_path, time_up, damage):
 
 def test_one_conversion_alone_goes_on(tmp_path, time_up):
     from himach.conversion.state import take_unfinished
-    from himach.conversion.target import make_file
+    from himach.conversion.target_files import make_file
 
     with pytest.raises(TimeUpError):
         written(tmp_path, "out.xtc", max_time=3600)
@@ -102,21 +101,3 @@ def test_what_cannot_go_on_is_refused(tmp_path):
     with pytest.raises(UsageError, match="members of an ensemble are converted without max_time"):
         hm.convert(ensemble="*.xtc", out=tmp_path / "{member}.xtc", max_time=60)
     assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_commands_on_other_numbers_of_ranks_go_on(long, tmp_path):
-    words = ["convert", long, "-s", GRO, "--cache", "off", "-q", "--nojump", "--wrap", "atoms"]
-    assert himach(*words, "--out", tmp_path / "whole.xtc").returncode == 0
-    words += ["--out", tmp_path / "out.xtc", "--oversubscribe", "--max-time", "0.001"]
-    codes = []
-    for turn in range(20):
-        done = himach(*words, "-n", 1 + turn % 3)
-        codes.append(done.returncode)
-        if done.returncode != 75:
-            break
-        assert "the same command goes on" in done.stderr
-    assert (codes[-1], len(codes) > 3) == (0, True), done.stderr
-    assert (tmp_path / "out.xtc").read_bytes() == (tmp_path / "whole.xtc").read_bytes()
-    assert not list(tmp_path.glob(".himach*"))

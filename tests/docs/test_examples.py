@@ -5,17 +5,20 @@ import importlib
 import os
 import pkgutil
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 import numpy as np
 import pytest
 from support import commands
 from support.ranks import clean_environment
 
 import himach
+from himach.runner.scripts import find_analyses
 
 ROOT = Path(__file__).parents[2]
 #: What a module that is not imported here needs: a rank to be, or the tools of others.
@@ -151,3 +154,41 @@ def test_commands_print_what_the_page_shows(folder, page):
                 text=True, check=False,
             )  # fmt: skip
             same(expected, done.stdout, page, block.line)
+
+
+RECIPES = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+ROWS = re.findall(r"^\|.*\| `([a-z-]+(?: -p .*)?)` \|$", RECIPES, re.MULTILINE)
+#: Samples of analyses that need another than villin, which has no water.
+SAMPLES = {
+    **dict.fromkeys(("rdf", "water-residence"), "nanopore"),
+    **dict.fromkeys(("dielectric", "msd"), "water"),
+    **dict.fromkeys(("density", "lipid-order", "membrane"), "membrane"),
+    **{"ion-permeation": "kcsa", "velocity-autocorrelation": "argon"},
+}
+
+
+def test_recipes_have_options_and_parameters_that_there_are():
+    root = importlib.import_module("himach.cli").himach
+    lines = [f"himach run {row}" for row in ROWS] + re.findall(r"`(himach [^`]*?)(?: \.\.\.)?`", RECIPES)
+    for line in filter(lambda line: " " in line.removeprefix("himach run"), lines):
+        _, command, *words = shlex.split(line)
+        params = root.get_command(click.Context(root), command).make_context(command, words).params
+        find_analyses(params.get("analyses", ()), params.get("parameters", ()))
+    assert len(lines) > 30
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ROWS)
+def test_recipes_run(row, tmp_path):
+    name = row.split()[0]
+    sample = "nanopore" if "SOL" in row and name == "contacts" else SAMPLES.get(name, "villin")
+    trajectory, topology = himach.examples.sample(sample)
+    ligand = "name K" if sample == "nanopore" else "resname TRP"
+    there = {"resname LIG": ligand, "segid B": "segid A", "native.pdb": str(topology), "10ns": "10ps", "50ns": "50ps"}
+    for name, value in there.items():
+        row = row.replace(name, value)
+    frames = [] if "--from" in row else ["--stop", 60]
+    words = [*shlex.split(row), "-t", trajectory, "-s", topology, *frames, "--out", "out"]
+    commands.himach("run", *words, cwd=tmp_path, code=0)
+    assert list((tmp_path / "out").glob("*.csv"))

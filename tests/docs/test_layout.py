@@ -18,7 +18,7 @@ OTHERS: dict[str, str] = {
     "benchmarks": "the programs of ``himach bench``, the tools beside it, and the last results",
     "himach/io/trajectories/h5md": "groups of arrays in an HDF5 file",
     "himach/io": "everything that touches a disk or a socket",
-    "himach/io/trajectories/index": "for files of any format",
+    "himach/io/trajectories/urls": "Files by URL, read by ranges",
     "himach/ranks/slurm": "Ranks in a SLURM job",
     "himach/rows": "Tables with one row per frame",
     "himach/staging/assembly": "Assembling whole frames from slices",
@@ -35,44 +35,44 @@ OF_ALL = {"support", "native/power", "native/mutants", "checkpoint/fingerprint"}
 NO_ROOMS = {"data", "golden", "golden_packed", "results", "peers", "analyses", "__pycache__"}
 #: Room -> lines of source that it may have. A merge lowers a figure; none is raised.
 BUDGETS: dict[str, int] = {
-    "himach": 3707,
-    "himach/checkpoint": 2214,
-    "himach/cli": 1625,
-    "himach/conversion": 1419,
-    "himach/engine": 5536,
+    "himach": 3651,
+    "himach/checkpoint": 1570,
+    "himach/cli": 1577,
+    "himach/conversion": 1389,
+    "himach/engine": 4843,
     "himach/io": 75,
-    "himach/io/datasets": 3987,
-    "himach/io/push": 954,
-    "himach/io/server": 1279,
-    "himach/io/store": 2196,
-    "himach/io/trajectories": 5134,
-    "himach/io/universe": 1067,
-    "himach/kernels": 6288,
-    "himach/mdanalysis": 964,
-    "himach/mount": 879,
-    "himach/output": 2757,
-    "himach/planning": 1326,
-    "himach/ranks": 3656,
-    "himach/report": 2296,
-    "himach/rows": 541,
-    "himach/runner": 5379,
-    "himach/staging": 1691,
-    "himach/tests": 273,
-    "himach/uncertainty": 1467,
-    "himach/zazen": 1094,
-    "native": 549,
-    "native/assemble": 554,
-    "native/base": 1264,
-    "native/codec": 1331,
+    "himach/io/datasets": 3846,
+    "himach/io/push": 944,
+    "himach/io/server": 1108,
+    "himach/io/store": 2155,
+    "himach/io/trajectories": 4986,
+    "himach/io/universe": 1001,
+    "himach/kernels": 6122,
+    "himach/mdanalysis": 939,
+    "himach/mount": 828,
+    "himach/output": 2729,
+    "himach/planning": 1295,
+    "himach/ranks": 3400,
+    "himach/report": 2220,
+    "himach/rows": 461,
+    "himach/runner": 5059,
+    "himach/staging": 1528,
+    "himach/tests": 230,
+    "himach/uncertainty": 1392,
+    "himach/zazen": 967,
+    "native": 548,
+    "native/assemble": 544,
+    "native/base": 1199,
+    "native/codec": 1323,
     "native/examples": 94,
-    "native/fuzz": 556,
-    "native/net": 2770,
-    "native/read": 1378,
-    "native/segments": 1845,
-    "native/server": 2323,
-    "native/store": 2080,
-    "native/write": 1678,
-    "native/xtc": 672,
+    "native/fuzz": 527,
+    "native/net": 2658,
+    "native/read": 1340,
+    "native/segments": 1750,
+    "native/server": 2300,
+    "native/store": 2058,
+    "native/write": 1590,
+    "native/xtc": 665,
 }
 
 #: Participles and pronouns; a noun in their place tells what there is.
@@ -140,17 +140,6 @@ def test_tests_lie_where_what_they_test_lies():
         if path.as_posix() not in OF_ALL and not (home / path).is_dir():
             homeless.append(name(folder))
     assert not homeless
-
-
-def test_what_is_imported_is_installed():
-    """Tests that find a file beside them do not tell that the build's lists lack it."""
-    listed = {
-        (build.parent / name).resolve()
-        for build in (ROOT / "himach").rglob("meson.build")
-        for name in re.findall(r"'([\w/]+\.py)'", build.read_text())
-    }
-    modules = {file for file in (ROOT / "himach").rglob("*.py") if file.name != "__init__.py"}
-    assert modules <= listed, modules - listed
 
 
 def room_of(file: Path) -> str:

@@ -7,12 +7,9 @@ import pytest
 from hypothesis import strategies as st
 
 import himach
-from himach.engine import Results, mapping, stages, stamps
+from himach.engine import mapping, stages, stamps
 from himach.engine.merging import merge, presence
 from himach.engine.shuffle import exchange, waves
-from himach.ranks.communicator import World
-
-from .twin import check_twin, made_up, run_engine
 
 SCALARS = st.one_of(
     st.integers(),
@@ -143,28 +140,6 @@ class Many(Everything):
             }
 
 
-class Present(himach.Analysis):
-    """Presence of all kinds: dense and sparse, lasting and fleeting, far-off keys, keys twice, values beside it."""
-
-    seed: int = 0
-
-    def map(self, frame: Any) -> Any:
-        rng = np.random.default_rng((self.seed, frame.number))
-        yield himach.Pairs(np.flatnonzero(rng.random(40) < 0.5))
-        yield himach.Pairs(np.arange(100, 110) + frame.number // 25)
-        yield himach.Pairs(np.array([-5, 2**62, 2**40 + frame.number], dtype=np.int64)[: int(rng.integers(4))])
-        yield himach.Pairs(rng.permutation(30)[:10].reshape(5, 2), None)
-        yield himach.Pairs(rng.integers(0, 4, (int(rng.integers(3)), 3)))
-        if rng.random() < 0.02:
-            yield himach.Pairs([7, 7, 8])
-        if rng.random() < 0.02:
-            yield himach.Pairs([3, 200], [0.5, 1.5])
-            yield himach.Pairs([3, 4])
-
-    def reduce(self, key: Any, series: Any) -> Any:
-        return series.frames, series.steps, series.times, series.boxes, series.values
-
-
 class Third(Second):
     """The end of a chain of three."""
 
@@ -192,15 +167,3 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(stamps, "RANGE_ROWS", 7)
     patch.setattr(merge, "MAX_PAIRS_AT_A_TIME", 4)
     patch.setattr(presence, "EXPANDED_FRAMES", 3)
-
-
-def check(
-    world: World | None, chain: list[Any], frames: range, boxes: str = "all", seed: int = 0, largest: int = 5
-) -> Results | None:
-    raws = made_up(list(frames), boxes)
-    passed = run_engine(world, [chain], frames, raws, seed, largest)
-    if passed.results is None:
-        return None
-    (results,) = passed.results
-    check_twin(results.items(), chain, frames, raws)
-    return results

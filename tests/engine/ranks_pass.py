@@ -6,31 +6,20 @@ import numpy as np
 import pytest
 
 import himach
-from himach.engine import run_pass
-from himach.engine.merging import bitmaps
 from himach.ranks.communicator import alone
 from himach.ranks.mpi import connect
 from himach.ranks.process_exit import promised_rank, promised_ranks, under_launcher
 
 from . import twin
-from .cases import Everything, First, Many, Middle, Present, Second, Tallied, Tally, Third, chain_of, check, make_small
-from .twin import canonical, check_twin, made_up, make_work, run_engine, run_twin
+from .cases import Everything, Tallied, Tally, chain_of, make_small
+from .twin import canonical, made_up, run_engine, run_twin
 
 if under_launcher():
     nodes = os.environ["HIMACH_NODES"].split(",")
     os.environ["HIMACH_NODE"] = nodes[promised_rank() % len(nodes)]
 world = connect() if under_launcher() else alone()
 comm = world.comm
-#: Few, as many ranks on few cores are slow to meet; test_emissions.py draws others.
-SELECTIONS, KINDS = [range(40), range(50, 2, -7), range(0)], ["ab", "abcdefgh"]
 SIZES = ["large", "small", "spilled"]
-#: What is spilled takes long, and the order of frames is the same to it: two selections will do.
-each_selection = pytest.mark.parametrize(
-    ("sizes", "frames"),
-    [(size, frames) for size in SIZES for frames in SELECTIONS[: 2 if size == "spilled" else None]],
-    indirect=["sizes"],
-    ids=str,
-)
 
 
 @pytest.fixture(autouse=True, params=SIZES)
@@ -42,45 +31,11 @@ def sizes(request):
         if request.param == "spilled":
             # Of several ranks, which meet in each wave, fewer waves.
             patch.setattr(twin, "MEMORY", 1 << (14 if comm.size == 1 else 16))
-        bitmaps.use_portable(request.param == "small")
         yield request.param
-        bitmaps.use_portable(False)
 
 
 def test_all_ranks_are_here():
     assert comm.size == promised_ranks()
-
-
-@pytest.mark.nightly(but=4)
-@each_selection
-@pytest.mark.parametrize("kinds", KINDS)
-def test_one_stage(frames, kinds):
-    for seed, boxes in enumerate(["all", "none", "some"]):
-        check(world, [Everything(kinds=kinds, seed=seed)], frames, boxes, seed)
-
-
-@pytest.mark.nightly(but=3)
-@each_selection
-def test_chains_of_stages(frames):
-    for seed in range(3):
-        check(world, [First(seed=seed), Second()], frames, "some", seed)
-        check(world, [First(seed=seed), Middle(), Third()], frames, "all", seed)
-
-
-@pytest.mark.nightly(but=3)
-@each_selection
-@pytest.mark.parametrize("kinds", KINDS)
-def test_many_keys_at_once_are_reduced_as_one_by_one(frames, kinds):
-    check(world, [Many(kinds=kinds)], frames, "some")
-
-
-@pytest.mark.nightly(but=1)
-@pytest.mark.parametrize("frames", [range(1300), range(1200, 100, -2)], ids=str)
-def test_presence(frames, sizes):
-    if sizes == "spilled":
-        frames = frames[:400]  # each wave looks into all that was spilled
-    for seed, boxes in enumerate(["none", "some", "none"]):
-        check(world, [Present(seed=seed)], frames, boxes, seed, largest=100)
 
 
 def test_combine_of_a_later_stage():
@@ -158,11 +113,3 @@ def test_byte_order_does_not_depend_on_ranks(combines):
         assert canonical(results[0]) == canonical(np.arange(float(n)))
         assert canonical(results[1]) == canonical(np.array([(i, 1) for i in range(n)], dtype="i4,f8"))
         assert canonical(results["one"]) == canonical(np.array([[0, 1]] * n, dtype="i2"))
-
-
-def test_ranks_without_frames_and_ranks_with_all():
-    frames, raws = range(9), made_up(range(9))
-    work = make_work(frames, raws, [np.arange(9)] if comm.rank == comm.size - 1 else [])
-    passed = run_pass(world, [[Everything()]], work)
-    if comm.rank == 0:
-        check_twin(passed.results[0].items(), [Everything()], frames, raws)

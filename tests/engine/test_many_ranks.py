@@ -6,13 +6,14 @@ from support.threads import run_ranks
 
 import himach
 from himach.engine import stamps
+from himach.engine.merging import merge, merge_input
 from himach.engine.pairs import block
-from himach.engine.pairs.sharding import shard_rows
 from himach.engine.shuffle import waves
+from himach.errors import AnalysisError
 from himach.frame import RawFrame
 
-from .cases import Everything, First, Many, Middle, Present, Second, Third, make_small
-from .twin import check_twin, run_engine
+from .cases import Everything, First, Many, Middle, Second, Third, make_small
+from .twin import check_twin, made_up, run_engine
 
 POSITIONS = np.zeros((1, 3), dtype=np.float32)
 TIMES = [0.0, -0.0, np.nan, np.inf, -np.inf, 5e-324, 1e308, -1e308, 0.1, float(np.float32(0.1))]
@@ -55,13 +56,11 @@ def check(size, chain, frames, raws, *arguments, **options):
 CHAINS = {
     "one stage": lambda: [Everything(seed=3)],
     "many keys": lambda: [Many(seed=4)],
-    "presence": lambda: [Present(seed=5)],
     "two stages": lambda: [First(seed=6), Second()],
     "three stages": lambda: [First(seed=7), Middle(), Third()],
 }
 
 
-@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS.keys())
 @pytest.mark.parametrize("memory", [None, 1 << 13], ids=["memory", "disk"])
 def test_more_ranks_and_shards_than_usual(monkeypatch, chain, memory):
@@ -103,83 +102,24 @@ def test_boxes_of_many_keys_do_not_depend_on_what_comes_together(monkeypatch, kn
     monkeypatch.setattr(waves, "SHARED_STAMP_FRAMES", known)
     monkeypatch.setattr(waves, "WAVE_BYTES", 1 << 12)
     monkeypatch.setattr(stamps, "RANGE_ROWS", 7)
+    monkeypatch.setattr(merge, "MAX_PAIRS_AT_A_TIME", 1)
     frames, box = range(600), np.array([1, 2, 3, 90, 90, 90], dtype=np.float32)
     raws = {number: RawFrame(number, 1.0 * number, POSITIONS, box if number == 300 else None) for number in frames}
     _, result = passed_on(2, lambda: [Boxed()], frames, raws)
     assert list(result.values()) == [True] * len(frames)
 
 
-class SharedReduce(himach.Analysis):
-    """Keys that are all of one shard, one of them by far the largest."""
-
-    def setup(self, universe):
-        keys = np.arange(200_000)
-        self.keys = keys[shard_rows(keys.reshape(-1, 1), block.SHARDS) == 7][:300]
-
-    def map(self, frame):
-        rng = np.random.default_rng(frame.number)
-        yield himach.Pairs(rng.choice(self.keys, 40), rng.random(40))
-        yield himach.Pairs(np.repeat(self.keys[:1], 20), rng.random((20, 2)))
-        for key in rng.choice(self.keys, 3):
-            yield int(key), str(key)
-
-    def reduce(self, key, series):
-        return series.frames, series.values
-
-
-@pytest.mark.parametrize("memory", [None, 1 << 14], ids=["memory", "disk"])
-def test_a_shard_larger_than_memory_is_reduced_in_parts(monkeypatch, memory):
-    monkeypatch.setattr(waves, "WAVE_BYTES", 1 << 10)
-    monkeypatch.setattr(waves, "LARGE_SHARD_WAVES", 1)
-    moved, spans = [], []
-    move, plan = waves.Shuffle.move, waves.plan_waves
-
-    def counted(shuffle):
-        result, frames = move(shuffle)
-        moved.append(sum(item.nbytes - item.bounds.nbytes for blocks in result for item in blocks))
-        return result, frames
-
-    def planned(*given):
-        spans.extend(plan(*given))
-        return plan(*given)
-
-    monkeypatch.setattr(waves.Shuffle, "move", counted)
-    monkeypatch.setattr(waves, "plan_waves", planned)
-
-    def chain():
-        together = SharedReduce()
-        together.setup(None)
-        return [together]
-
-    frames = range(80)
-    check(2, chain, frames, uneven(frames, 4), memory)
-    every = [span for of_node in spans for wave in of_node for span in wave]
-    assert max(span.shards for span in every) > block.SHARDS
-    assert all(span.cuts[0] < span.cuts[-1] for span in every)
-    assert len([nbytes for nbytes in moved if nbytes]) > 20
-    assert max(moved) < sum(moved) / 2.5
-
-
-def test_a_rank_learns_the_stamps_of_its_own_rows_only(monkeypatch):
-    """Of the frames of a wave, and no others."""
-    monkeypatch.setattr(waves, "SHARED_STAMP_FRAMES", 0)
-    most = []
-    joined = waves.Frames.joined
-
-    def counted(tables, forward):
-        most.append(sum(map(len, tables)))
-        return joined(tables, forward)
-
-    monkeypatch.setattr(waves.Frames, "joined", counted)
-
-    class Own(himach.Analysis):
+@pytest.mark.parametrize("mixed", [False, True], ids=["one layout", "two layouts"])
+def test_more_pairs_than_rows_can_be_numbered_are_refused(mixed, monkeypatch):
+    class Often(himach.Analysis):
         def map(self, frame):
-            yield himach.Pairs([frame.number], [1.0])
+            yield himach.Pairs([1], np.ones(1))
+            if mixed:
+                yield himach.Pairs([1], np.ones(1, dtype=np.float32))
 
         def reduce(self, key, series):
-            return float(series.times[0])
+            return len(series)
 
-    frames = range(2000)
-    check(4, lambda: [Own()], frames, uneven(frames, 3))
-    assert sum(most) == len(frames)
-    assert max(most) < len(frames) / 3
+    monkeypatch.setattr(merge_input, "MAX_PAIRS", 10)
+    with pytest.raises(AnalysisError, match=r"have \d\d pairs, and at most 10 .* under more keys"):
+        run_engine(None, [[Often()]], range(12), made_up(range(12)))

@@ -7,7 +7,7 @@ from support import plain
 from support.sample_runs import BUILTIN_RUNS, builtin_tables
 
 import himach
-from himach.examples import BUILTINS, SAMPLES, load, sample
+from himach.examples import BUILTINS, load, sample
 
 ADK, WATER = (data.DCD, data.PSF), (data.XTC, data.GRO)
 KCSA, MEMBRANE, NANOPORE, SPCE_WATER, VILLIN = map(sample, ("kcsa", "membrane", "nanopore", "water", "villin"))
@@ -209,10 +209,6 @@ def test_tables_and_plot(name):
         assert panel.get_ylabel()
     figure.canvas.draw()
     plt.close(figure)
-
-
-def test_samples_are_small():
-    assert sum(path.stat().st_size for name in SAMPLES for path in sample(name)) < 5e6
 
 
 def test_an_unknown_sample():

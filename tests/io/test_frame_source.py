@@ -11,7 +11,6 @@ from himach.io.datasets.universe_input import MemoryFrames
 from himach.io.frame_source import ReadOptions
 from himach.io.push.held_slices import find_slices
 from himach.io.store.store import Store
-from himach.io.trajectories.join import FilePart
 from himach.io.trajectories.origin import Origin, open_origin
 
 from .frame_sources import (
@@ -100,7 +99,7 @@ class TestMemory(OriginTests):
         universe = mda.Universe.empty(N_ATOMS)
         universe.load_new(positions, format=MemoryReader, dt=0.5, dimensions=BOX)
         frames = MemoryFrames(universe.trajectory)
-        return Origin([FilePart(frames, N_FRAMES)], {}, frames.facts())
+        return Origin([frames], {}, frames.facts())
 
 
 class TestKeptAtoms(FrameSourceTests):

@@ -49,6 +49,13 @@ def test_rmsd_is_that_of_the_best_rotation_or_of_none(seed, n, weighted):
     assert rmsd(a, b, weights, superposition=False) == pytest.approx(expected, rel=1e-5, abs=2e-4)
 
 
+def test_structures_that_stay_in_place_have_exact_zeros_in_any_tile():
+    structures = (np.random.default_rng(1).random((60, 214, 3)) * 80).astype(np.float32)
+    whole = rmsd_matrix(structures, superposition=False)
+    tile = rmsd_matrix(structures, structures.copy(), superposition=False)
+    assert whole.tobytes() == tile.tobytes()
+
+
 def test_the_same_is_zero():
     a = np.random.default_rng(0).normal(50, 10, (100, 3))
     assert rmsd(a, a) == pytest.approx(0, abs=1e-5)

@@ -21,8 +21,8 @@ from support.ranks import mpiexec
 import himach
 import himach.mdanalysis
 from himach.mdanalysis import Backend
-from himach.mdanalysis.names import open_url
-from himach.mdanalysis.parts import cached_groups
+from himach.mdanalysis.analysis_parts import cached_groups
+from himach.mdanalysis.dataset_names import open_url
 from himach.mdanalysis.sending import strip_results
 
 
@@ -104,18 +104,6 @@ def test_backend_is_one_of_mdanalysis(universe, ranks):
 def test_ranks_of_its_own_keep_frames_on_the_way(universe, ranks):
     check(universe, ranks)
     assert open_url(universe.trajectory.filename).cached.holds(np.arange(20)).all()
-
-
-def test_several_share_a_pass_and_do_not_see_what_others_wrote(universe, ranks):
-    class Moving(Where):
-        def _single_frame(self):
-            super()._single_frame()
-            self._ts.positions += 100
-
-    several = [Moving(universe.atoms), Where(universe.atoms[:5])]
-    himach.mdanalysis.run(several, ranks=ranks)
-    for item in several:
-        same(item.results.seen, Where(item.atoms).run().results.seen)
 
 
 def test_several_find_each_frame_as_it_was_read(ranks):
@@ -239,23 +227,18 @@ def adk():
 CHOSEN = {
     "all": lambda u: u.atoms,
     "protein": lambda u: u.select_atoms("protein"),
-    "every third": lambda u: u.atoms[::3],
     "twice": lambda u: u.atoms[[4, 5, 5, 6]],
     "none": lambda u: u.atoms[[]],
-    "one": lambda u: u.atoms[[7]],
     "updating": lambda u: u.select_atoms("around 3 protein", updating=True),
     "residues": lambda u: u.residues[10:40],
-    "residues twice": lambda u: u.residues[[1, 1, 2]],
 }
 CENTERS = {
     "mean": lambda group: group.center(None),
-    "geometry": lambda group: group.center_of_geometry(),
     "wrapped": lambda group: group.center(None, wrap=True),
     "masses": lambda group: group.center_of_mass(),
     "by residue": lambda group: group.center(None, compound="residues"),
     "refused": lambda group: group.center(None, compound="nothing"),
     "old": lambda group: group.center(None, pbc=True),
-    "both": lambda group: group.center(None, wrap=True, unwrap=True),
 }
 
 

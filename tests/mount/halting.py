@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import scipy.io  # noqa: F401  (another user may not be able to import it)
 
 from himach.frame import RawFrame
 from himach.mount.mounting import mount

@@ -1,7 +1,6 @@
 """Bytes of files around where they are read: any part of a file, whatever is missing, by several threads at once."""
 
 import random
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -112,60 +111,9 @@ def test_who_waits_when_it_is_closed_is_told():
     until(lambda: frames.closed, "files close")
 
 
-def test_files_close_when_nobody_reads(monkeypatch):
-    monkeypatch.setattr(windows, "IDLE_SECONDS", 0.05)
-    frames = ListedFrames(FRAMES)
-    window, content = window_of(Trr, frames)
-    for times in (1, 2):
-        assert read(window, 2000 * times, 10) == content[2000 * times : 2000 * times + 10]
-        until(lambda times=times: frames.closed == times, "files close")
-        assert not window._blocks
-    assert frames.opened == 2
-    window.close()
-
-
 def test_memory_is_bounded():
     window, content = window_of(Trr, ListedFrames(FRAMES))
     for at in range(0, len(content), 100):
         window.read(at, 100)
         assert len(window._blocks) <= 6
-    window.close()
-
-
-@pytest.mark.parametrize("format_", [Trr, Dcd, NetCdf])
-def test_a_file_grows(format_):
-    frames = ListedFrames(FRAMES)
-    window = BlockCache(format_(Content(7, N_ATOMS)), frames.open)
-    before = whole(format_(Content(7, N_ATOMS)), FRAMES[:7])
-    assert read(window, 0, 10**9) == before
-    assert read(window, len(before), 10) == b""
-    window.grow(format_(Content(N_FRAMES, N_ATOMS)))
-    assert read(window, 0, 10**9) == whole(format_(Content(N_FRAMES, N_ATOMS)), FRAMES)
-    assert frames.opened == 2  # what was opened for fewer frames may have no more
-    window.close()
-
-
-@pytest.mark.parametrize("moment", ["before its head is told", "before its frames are"])
-def test_a_file_grows_while_it_is_read(monkeypatch, moment):
-    monkeypatch.setattr(windows, "BLOCK_BYTES", 10**6)  # one block, which is being computed
-    frames, head_known = ListedFrames(FRAMES), threading.Event()
-    frames.go_on.clear()
-    before, after = (whole(Dcd(Content(n_frames, N_ATOMS)), FRAMES[:n_frames]) for n_frames in (7, 8))
-
-    def opened():
-        frames.open()
-        head_known.wait()
-        return frames
-
-    if "head" not in moment:
-        head_known.set()
-    window = BlockCache(Dcd(Content(7, N_ATOMS)), opened)
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(read, window, 0, 10**9)
-        until(lambda: frames.begun if head_known.is_set() else frames.opened, "the thread reads")
-        window.grow(Dcd(Content(8, N_ATOMS)))
-        head_known.set()
-        frames.go_on.set()
-        assert waiting.result() == (after if "head" in moment else before)
-    assert read(window, 0, 10**9) == after
     window.close()

@@ -27,13 +27,13 @@ class Made(ListedFrames):
 
     def __init__(self):
         super().__init__(FRAMES)
-        self.version = b"one"
+        self.version, self.n_frames = b"one", 5
 
     def names(self):
         return ["run7"]
 
     def facts(self, name):
-        return Facts(name, self.version, 5, N_ATOMS, False, False, True, 7, {".gro": 3})
+        return Facts(name, self.version, self.n_frames, N_ATOMS, False, False, True, 7, {".gro": 3})
 
     def topology(self, facts, suffix):
         if self.missing:
@@ -73,6 +73,14 @@ def test_a_file_that_is_made_anew_is_not_mixed_with_the_one_before(made, operati
     assert caught.value.errno == errno.EIO
     assert "made anew" in caplog.text
     assert read(operations, operations.open(PATH, os.O_RDONLY)) == CONTENT[: 5 * 360]
+
+
+def test_an_open_file_grows_with_its_dataset(made, operations):
+    handle = operations.open(PATH, os.O_RDONLY)
+    assert read(operations, handle) == CONTENT[: 5 * 360]
+    made.n_frames = 12
+    assert read(operations, handle) == CONTENT
+    assert read(operations, handle, 360, 11 * 360) == CONTENT[-360:]
 
 
 def test_what_cannot_be_read_is_told_once(made, operations, caplog):

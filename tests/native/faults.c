@@ -122,10 +122,7 @@ static int fault_close(int fd) {
     return fails(1 << BAD_DISK) ? -1 : result;
 }
 
-static int fault_fcntl(int fd, int command, void *argument) {
-    unsigned faults = command == F_DUPFD_CLOEXEC ? 1 << NO_DESCRIPTORS : 1 << INTERRUPTED | 1 << BAD_DISK;
-    return fails(faults) ? -1 : real.fcntl(fd, command, argument);
-}
+FAULT(fcntl, (int fd, int command, void *argument), (fd, command, argument), 1 << INTERRUPTED | 1 << BAD_DISK)
 
 static ssize_t fault_preadv2(int fd, const struct iovec *parts, int n, off_t offset, int flags) {
     bool hit = fails(1 << INTERRUPTED | 1 << CUT_SHORT | 1 << BAD_DISK);

@@ -17,14 +17,26 @@ static inline int listen_at(const char *path, int flags) {
     return fd;
 }
 
-/* A socket that listens at a port of this machine, whose name is written. */
-static inline int listen_by_tcp(struct sockaddr_in *name) {
+/* A socket that listens at a port of this machine, whose name is written; `flags`: SOCK_NONBLOCK, or 0. */
+static inline int listen_by_tcp(struct sockaddr_in *name, int flags) {
     socklen_t size = sizeof *name;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
     *name = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    CHECK(bind(fd, (struct sockaddr *)name, size) == 0 && listen(fd, 1) == 0);
+    CHECK(bind(fd, (struct sockaddr *)name, size) == 0 && listen(fd, 16) == 0);
     CHECK(getsockname(fd, (struct sockaddr *)name, &size) == 0);
     return fd;
+}
+
+/* What a parser says of bytes, up to the end of a message or an error. */
+static inline enum wire_result feed_bytes(wire_parser *parser, const unsigned char *data, size_t n) {
+    enum wire_result result = WIRE_MORE;
+    for (size_t i = 0; i < n && result == WIRE_MORE; i++) {
+        unsigned char *at;
+        CHECK(wire_space(parser, &at) > 0);
+        *at = data[i];
+        result = wire_took(parser, 1);
+    }
+    return result;
 }
 
 /* Receive the next message; false: the other side has closed. */

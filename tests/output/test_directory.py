@@ -14,8 +14,8 @@ from himach.errors import HimachError, UsageError
 from himach.output import directory
 from himach.output.claim import FOLDER, prepare_out
 from himach.output.directory import remove_listed, write_outcome
-from himach.output.formats import TextFile
-from himach.output.names import unique_labels
+from himach.output.file_names import unique_names
+from himach.output.outcome_files import TextFile
 from himach.output.table import Table
 
 
@@ -66,7 +66,7 @@ def test_equal_runs_leave_equal_bytes(tmp_path):
 
 
 def test_several_analyses_have_a_directory_each(tmp_path):
-    labels = unique_labels(["Plain", "Plain", "run.json"])
+    labels = unique_names(["Plain", "Plain", "run.json"])
     assert labels == ["Plain", "Plain-2", "run.json"]
     analyses = [Plain(), Plain(), Plain()]
     files = write_run(tmp_path, labels, analyses, [{"x": 1}, {"x": 2}, [3]], make_record(*analyses))
@@ -170,7 +170,7 @@ def test_a_failed_plot_leaves_outcome_and_record(tmp_path):
     [
         (".png", ["x.npy"], "lacks Drawn.png"),
         (".npy", ["Drawn.png"], "lacks x.npy"),
-        ("", [], "nothing could be written"),
+        ("", [], "run.json cannot be written"),
     ],
 )
 def test_what_a_full_disk_has_room_for_is_written_and_the_rest_named(tmp_path, monkeypatch, full, written, message):
@@ -183,7 +183,7 @@ def test_what_a_full_disk_has_room_for_is_written_and_the_rest_named(tmp_path, m
     write_run(tmp_path, ["Drawn"], [Drawn()], [{"x": np.ones(2)}], make_record(Drawn()))
     monkeypatch.setattr("himach.output.directory.write_bytes", write)
     assert write_run(tmp_path, ["Drawn"], [Drawn()], [{"x": np.arange(3.0)}], record) == written
-    (error,) = record["errors"]
+    *_, error = record["errors"]
     assert message in error and "(No space left on device); make room there, or name another directory" in error
     left = json.loads((tmp_path / "run.json").read_bytes())
     assert (left["files"], left["errors"]) == ((written, [error]) if written else (["x.npy", "Drawn.png"], []))
@@ -280,44 +280,6 @@ def test_of_many_runs_at_once_each_finds_the_directory_whole(tmp_path):
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
     assert is_whole_or_marked(tmp_path, "new", "third")
     assert not (tmp_path / FOLDER).exists()
-
-
-def test_a_run_that_ends_while_another_looks_is_no_foreigner(tmp_path, monkeypatch):
-    """The directory is looked at when its record is being replaced, and again when that is done."""
-    leave(tmp_path, "old")
-    record, listings = (tmp_path / "run.json").read_bytes(), []
-    claim = prepare_out(tmp_path)
-    (tmp_path / "run.json").unlink()
-    listing = os.listdir
-
-    def ends(place):
-        inside = listing(place)
-        if not listings:
-            listings.append(inside)
-            (tmp_path / "run.json").write_bytes(record)
-            claim.release()
-        return inside
-
-    monkeypatch.setattr(os, "listdir", ends)
-    prepare_out(tmp_path).release()
-    assert FOLDER in listings[0]
-    assert FOLDER not in listing(tmp_path)
-
-
-def test_a_folder_that_goes_while_another_makes_it_is_made_again(tmp_path, monkeypatch):
-    leave(tmp_path, "old")
-    first, making = prepare_out(tmp_path), os.mkdir
-
-    def goes(path, *mode):
-        try:
-            making(path, *mode)
-        finally:
-            if os.fspath(path).endswith(FOLDER):
-                first.release()
-
-    monkeypatch.setattr(os, "mkdir", goes)
-    with prepare_out(tmp_path) as claim:
-        assert claim.folder.is_dir()
 
 
 def test_a_place_of_the_users_under_that_name_is_refused(tmp_path):

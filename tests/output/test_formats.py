@@ -3,7 +3,6 @@
 import csv
 import dataclasses
 import datetime
-import io
 import json
 import os
 from pathlib import Path
@@ -18,14 +17,10 @@ from hypothesis.extra import numpy as hnp
 import himach
 from himach.errors import UsageError
 from himach.output.directory import write_outcome
-from himach.output.formats import TextFile, content, record_pieces, save, to_json
+from himach.output.outcome_files import TextFile, content, save, to_json
 from himach.output.parts import parts_text
 from himach.output.table import Column, Table
 from himach.output.table_files import table_content
-
-
-def read_csv(content):
-    return list(csv.reader(io.StringIO(content.decode(), newline="")))
 
 
 def test_tables_arrays_and_the_rest(tmp_path):
@@ -132,26 +127,6 @@ def test_json_is_strict_and_sorted():
     assert json.loads(to_json(value), parse_constant=pytest.fail) == expected
     values = [np.array(["a"]), np.arange(2), datetime.date(2024, 1, 2), np.bool_(True), "\udc80"]
     assert json.loads(to_json(values)) == [["a"], [0, 1], "2024-01-02", True, "\udc80"]
-
-
-def test_a_record_in_pieces_is_the_same_text():
-    record = {
-        "none": [],
-        "ensemble": [{"name": "a\nb", "frames": [1, {}]}, 2],
-        "seconds": {"map": [1.5]},
-        "é": "\ud800",
-    }
-    assert b"".join(record_pieces(record)) == to_json(record)
-    assert len([*record_pieces(record)]) > len(record) + len(record["ensemble"])
-
-
-@pytest.mark.parametrize("cells", [["a\rb", "c"], ["a", "c"]])
-def test_a_carriage_return_in_a_cell_is_quoted_in_all_rows(cells):
-    text = content(Table({"x": [1.5, 2], "name": cells}))
-    assert text.count(b'"') == (8 if "\r" in cells[0] else 0) and read_csv(text)[1:] == [
-        ["1.5", cells[0]],
-        ["2.0", "c"],
-    ]
 
 
 def test_files_have_the_permissions_of_other_files(tmp_path):

@@ -174,12 +174,6 @@ def test_long_and_wide_tables_are_shortened():
     assert lines[8].split() == ["..."] * 6
 
 
-def test_short_columns_make_room_for_the_gap():
-    lines = table_text(Table({"n": [1] * 100, "m": [2] * 100})).splitlines()
-    assert lines[1] == "---  ---"
-    assert lines[8] == "...  ..."
-
-
 def test_an_empty_table_prints_itself():
     assert repr(Table({"a": []})).splitlines() == ["a", "-", "[0 rows]"]
     assert repr(Table({})) == "[0 rows]"

@@ -18,8 +18,8 @@ from support.sample_runs import Drawn, make_record
 
 from himach.errors import UsageError
 from himach.output.directory import write_outcome
-from himach.output.formats import content
-from himach.output.names import table_formats
+from himach.output.file_names import table_formats
+from himach.output.outcome_files import content
 from himach.output.table import Column, Table
 from himach.output.table_files import table_content
 from himach.result import Result
@@ -209,15 +209,6 @@ def read_netcdf(table):
     return xarray.load_dataset(io.BytesIO(table_content(table, "table", "nc")))
 
 
-def test_names_that_netcdf_has_not_are_changed():
-    names = ["a/b", "a_b", "1 - 2 ", ""]
-    dataset = read_netcdf(Table({name: [number] for number, name in enumerate(names)}))
-    assert {each.attrs.get("long_name", name): int(each[0]) for name, each in dataset.items()} == {
-        name: number for number, name in enumerate(names)
-    }
-    assert "a_b" in dataset and "a_b_" in dataset
-
-
 def test_integers_beyond_32_bits_are_floats_or_texts_in_netcdf():
     dataset = read_netcdf(Table({"a": [2**31 - 1], "b": [2**40], "c": [2**53 + 1]}))
     assert [dataset[name].to_numpy().tolist()[0] for name in "abc"] == [2**31 - 1, 2.0**40, str(2**53 + 1)]
@@ -262,6 +253,13 @@ def test_an_xvg_names_title_axes_units_and_legends(tmp_path):
     lines = table_content(table, "rdf", "xvg").decode().splitlines()
     assert '@    yaxis  label "(nm)"' in lines
     assert '@ s1 legend "g_low"' in lines
+
+
+def test_an_xvg_of_residues_is_over_their_numbers(tmp_path):
+    table = Table({"residue": ["ALA3", "GLY4"], "rmsf": Column([0.5, 1.5], "Å"), "resid": [3, 4], "resname": [*"ab"]})
+    text = written_xvg(tmp_path, table).read_text()
+    assert '@    xaxis  label "resid"' in text
+    assert text.splitlines()[-2:] == ["3 0.5", "4 1.5"]
 
 
 def test_an_xvg_of_an_ensemble_has_a_column_for_each_member(tmp_path):

@@ -1,6 +1,7 @@
 """Records of runs that were never made, of a known cost, for tests of plans."""
 
 import numpy as np
+from support.sample_runs import make_record
 
 
 def record(
@@ -44,7 +45,7 @@ def record(
         "finish": 0.001,
     }  # fmt: skip
     return {
-        "himach": "0.1.0",
+        **make_record(),
         "analyses": [{"name": name, "parameters": {}}],
         "dataset": {"path": "/sim1", "frames": frames, "atoms": 100, "fingerprint": "f"},
         "frames": frames,
@@ -52,7 +53,7 @@ def record(
         "nodes": nodes,
         "assignment": {"native": 0, "alien": frames * cached, "residue": frames * (1 - cached)},
         "bytes": {"cache": sum(table["cache_bytes"]), "origin": sum(table["origin_bytes"]), "shuffled": 0},
-        "seconds": seconds | {"total": sum(seconds.values())},
+        "seconds": seconds | dict.fromkeys(("total", "whole"), sum(seconds.values())),
         "pairs": frames,
         "planning": {
             "ranks_per_node": [ranks // nodes] * 2,

@@ -80,8 +80,8 @@ def test_a_plan_of_the_run_that_was_made_says_what_it_took(runs):
     assert total["first"] == pytest.approx(first["seconds"]["total"], rel=0.3)
     assert total["second"] == pytest.approx(second["seconds"]["total"], rel=0.3)
     text = str(himach.plan([first, second], nodes=[1]))
-    for number, name in enumerate(("first", "second"), 1):
-        text = text.replace(f"record {number}", str(folder / name / "run.json"))
+    for number, path in enumerate((folder / "first", folder / "second" / "run.json"), 1):
+        text = text.replace(f"record {number}", str(path))
     assert str(plan) == text
 
 

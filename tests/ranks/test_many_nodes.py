@@ -171,14 +171,6 @@ def test_memory_of_zazen_is_that_of_two_bits_a_frame(n_held):
     assert sum(reduced) <= 1.01 * sum(forms.zazen_bytes(frames)) + 16 * chunks
 
 
-def test_a_rank_of_1000_holds_250_megabytes_of_a_billion_frames():
-    """Zazen's bitmaps go before the exchange comes, but for what its node reads."""
-    frames, ranks, each = 10**9, 1000, 8
-    stamps = 3 * frames // ranks
-    of_share = forms.zazen_memory(frames, each) - frames / 8
-    assert max(forms.zazen_memory(frames, each), of_share + forms.exchange_memory(WAVE_BYTES)) + stamps < RANK_BYTES
-
-
 CALL = [sys.executable, "-c", "from himach.ranks.mpi import refuse_misfit; refuse_misfit()"]
 
 

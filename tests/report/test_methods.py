@@ -15,9 +15,9 @@ from support import commands, needs
 import himach
 from himach.examples import BUILTINS, load, sample
 from himach.report.citations import LIBRARY, find_reference, latex, number_citations, parse_pieces
-from himach.report.files import methods_files, write_methods
 from himach.report.folder import RunFolder, read_folder
 from himach.report.page import report_page
+from himach.report.report_files import methods_files, write_methods
 from himach.report.template import OWN
 from himach.runner.methods_text import describe_methods, due_references
 from himach.runner.options import stages
@@ -264,7 +264,7 @@ def test_himach_cite_prints_and_writes(rmsd, tmp_path):
     done = commands.himach("cite", rmsd, "--out", tmp_path, code=0)
     assert done.stdout == f"written to {tmp_path}: methods.md, methods.tex, references.bib, checklist.md\n"
     wrong = commands.himach("cite", tmp_path)
-    assert (wrong.returncode, "there is no run.json in it" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, "there is no record" in wrong.stderr) == (2, True)
 
 
 def checklist(*folders: RunFolder) -> dict[str, list[str]]:

@@ -21,7 +21,7 @@ from himach.errors import UsageError
 from himach.examples import load
 from himach.report.folder import LARGEST, SCHEMA, read_folder
 from himach.report.page import MOST_BYTES, report_page
-from himach.report.results import ReportRow, _group_means
+from himach.report.result_lines import ReportRow, _group_means
 
 #: Elements without an end tag.
 VOID = {"meta", "img", "br", "hr", "link", "col", "input"}

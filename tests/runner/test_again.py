@@ -1,6 +1,5 @@
 """`himach run --rerun run.json` leaves the files of that run, and says what is not as it was then."""
 
-import importlib
 import json
 import shutil
 import sys
@@ -10,11 +9,9 @@ import MDAnalysis
 import numpy as np
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
-from support.commands import DATA, himach, run_python, same_files
+from support.commands import DATA, himach, run_python, same_files, write_analysis
 
 import himach as package
-from himach.errors import UsageError
-from himach.runner.rerun import read_record
 from himach.runner.run_record import find_source
 
 SCRIPT = """
@@ -101,25 +98,6 @@ def test_a_record_tells_what_was_asked_for_and_by_what(project, tmp_path):
     assert details["warnings"] == []
 
 
-def test_modules_that_the_script_does_not_import_are_not_in_the_record(project, tmp_path, monkeypatch):
-    (project / "mine.py").write_text("import indirect_code\n" + SCRIPT)
-    texts = {"indirect_code": "def late():\n    import reached_code\n", "reached_code": "", "private_code": ""}
-    folder = tmp_path / "library"
-    folder.mkdir()
-    monkeypatch.syspath_prepend(str(folder))
-    for name, text in texts.items():
-        (folder / f"{name}.py").write_text(text)
-        monkeypatch.delitem(sys.modules, name, raising=False)
-        importlib.import_module(name)
-    files, script = (project / "a.xtc", project / "top.psf"), f"{project}/mine.py:Count"
-    package.run(script, *files, stop=1, cache="off", out=project / "out", progress=False)
-    sys.modules.pop("helper", None)
-    details = record(project / "out")
-    code = [project / "helper.py", folder / "indirect_code.py", folder / "reached_code.py", project / "mine.py"]
-    assert sorted(details["digests"]) == sorted(map(str, [*code, project / "top.psf"]))
-    assert details["code_folders"] == [str(project), str(folder)]
-
-
 def test_a_built_in_is_repeated_from_another_folder(project, tmp_path):
     words = ["-t", "a.xtc", "-s", "top.psf", "--stop", 4, "-p", "selection=name CA", "--universe", "dt=0.1"]
     words += ["--pairs", "kept", "--reuse", "never", "--units"]
@@ -193,29 +171,10 @@ def test_what_is_not_as_it_was_is_said(project, tmp_path):
 
 
 def test_what_only_another_rank_warns_of_is_in_the_record(project):
-    (project / "warns.py").write_text(
-        "import warnings, himach\nclass W(himach.Analysis):\n    def map(self, frame):\n"
-        "        warnings.warn(f'frame {frame.number} is odd')\n        yield 1, 1\n"
-        "    def reduce(self, key, series):\n        return 1\n"
-    )
+    warn = "warnings.warn(f'frame {frame.number} is odd')\nyield 1, 1"
+    write_analysis(project / "warns.py", warn, before="import warnings")
     done("run", "warns.py", "-t", "a.xtc", "-s", "top.psf", "--out", "out", "-n", 3, cwd=project)
     assert {f"frame {number} is odd" for number in range(6)} <= set(record(project / "out")["warnings"])
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (None, "there is no record"),
-        ("x", "it is not JSON"),
-        ("[]", "no record of a run of himach"),
-        ('{"himach": "0.1.0"}', "does not tell analyses"),
-    ],
-)
-def test_what_is_no_record_is_refused(tmp_path, content, words):
-    if content is not None:
-        (tmp_path / "run.json").write_text(content)
-    with pytest.raises(UsageError, match=words):
-        read_record(tmp_path)
 
 
 def test_words_that_do_not_go_together_are_refused(project):

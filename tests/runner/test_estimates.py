@@ -13,7 +13,6 @@ import himach as package
 from himach import uncertainty
 from himach.examples import load, sample
 from himach.examples.interactions.ion_permeation import tabulate
-from himach.examples.interactions.survival import find_runs, survival
 
 VILLIN, NANOPORE = sample("villin"), sample("nanopore")
 
@@ -26,19 +25,6 @@ class Means(package.Analysis):
 
     def reduce(self, key, series):
         return series.mean()
-
-
-class Odd(package.Analysis):
-    """A column that has no mean, for it is not all finite."""
-
-    def map(self, frame):
-        yield "x", float("nan") if frame.number == 3 else 1.0
-
-    def reduce(self, key, series):
-        return series.values
-
-    def finish(self, results):
-        return package.Table({"x": package.Column(results["x"], estimate=True)})
 
 
 def test_mean_of_a_column_in_time():
@@ -81,24 +67,6 @@ def test_means_that_reduce_gives_are_rows_with_their_intervals():
     np.testing.assert_allclose(figures, [expected.value, expected.low, expected.high, expected.n_eff], rtol=1e-9)
 
 
-def test_bands_of_survival_beside_sums_by_hand():
-    random = np.random.default_rng(7)
-    present = random.random((5, 96)).cumsum(axis=1) % 1.7 < 1.2
-    runs = [find_runs(np.flatnonzero(item)) for item in present]
-    column = survival(runs, 96, 3)
-    sums, weights = np.zeros((64, 4)), np.zeros((64, 4))
-    for tau in range(4):
-        for t in range(96 - tau):
-            n = present[:, t].sum()
-            if n:
-                staying = present[:, t : t + tau + 1].all(axis=1).sum()
-                sums[t * 64 // 96, tau] += staying / n
-                weights[t * 64 // 96, tau] += 1
-    np.testing.assert_allclose(column.estimate[0], sums, rtol=1e-12)
-    np.testing.assert_array_equal(column.estimate[1], weights)
-    np.testing.assert_allclose(column.values, sums.sum(axis=0) / weights.sum(axis=0), rtol=1e-12)
-
-
 def test_band_of_an_rdf_beside_blocks_by_hand():
     pair = {"a": "name K", "b": "name O OH2", "r_max": 6.1, "bins": 29}  # no distance in the file is on an edge
     result = package.run(load("rdf")(**pair), *NANOPORE, confidence=0.9)
@@ -130,6 +98,12 @@ def test_band_of_an_rdf_beside_blocks_by_hand():
     assert (table["g_low"][none] == 0).all()
 
 
+def test_without_confidence_there_is_no_interval():
+    result = package.run(load("rdf")(a="name K", b="name O OH2"), *NANOPORE, stop=20, confidence="off")
+    assert list(result["rdf"]) == ["r", "g"]
+    assert "uncertainty" not in result.record
+
+
 def test_passages_in_bursts_have_limits_by_blocks():
     times = np.concatenate([start + np.linspace(0, 10, 12) for start in (100.0, 120.0, 700.0)])
     columns = tabulate([times, np.array([400.0])], (0.0, 1000.0))
@@ -142,9 +116,9 @@ def test_passages_in_bursts_have_limits_by_blocks():
 
 
 class ByFunction(package.Analysis):
-    """Columns whose limits functions tell, well or not."""
+    """Columns whose limits functions do not tell well."""
 
-    way: str = "well"
+    way: str
 
     def map(self, frame):
         yield 0, 1
@@ -154,8 +128,6 @@ class ByFunction(package.Analysis):
 
     def finish(self, results):
         def limits(level):
-            if self.way == "well":
-                return uncertainty.count(np.array([results[0], 2]), level)
             if self.way == "fails":
                 raise ZeroDivisionError("no frames")
             short = uncertainty.count(np.array([1]), level)
@@ -163,18 +135,6 @@ class ByFunction(package.Analysis):
 
         requested = (np.ones((4, 3)), np.ones(4)) if self.way == "wrong" else limits
         return {"n": package.Table({"n": package.Column([results[0], 2], estimate=requested)})}
-
-
-@pytest.mark.nightly(but=2)
-@pytest.mark.parametrize("ranks", [None, 2])
-@pytest.mark.parametrize("confidence", [0.9, "off"])
-def test_limits_by_a_function_of_the_level(ranks, confidence):
-    result = package.run(ByFunction, *VILLIN, ranks=ranks, confidence=confidence)
-    table = result["n"]
-    if confidence == "off":
-        assert list(table) == ["n"] and "uncertainty" not in result.record
-    else:
-        np.testing.assert_allclose(table["n_high"], uncertainty.count(table["n"], 0.9).high)
 
 
 @pytest.mark.parametrize(
@@ -260,10 +220,7 @@ def test_the_mean_is_drawn_with_its_interval():
     assert axes.get_legend().get_texts()[0].get_text() == "mean 0.717 Å, not converged"
 
 
-def test_what_has_no_estimate_is_told():
-    with pytest.warns(UserWarning, match="x has no estimate: values has 1 values that are nan"):
-        result = package.run(Odd(), *VILLIN, stop=40)
-    assert math.isnan(result.record["uncertainty"]["Odd"]["n_eff"]) or not result.record["uncertainty"]["Odd"]["blocks"]
+def test_an_estimate_is_of_numbers():
     with pytest.raises(package.UsageError, match="an estimate is of real numbers"):
         package.Column(["open", "shut"], estimate=True)
 

@@ -275,18 +275,6 @@ def test_an_atom_that_is_at_no_place_cannot_be_followed(place, tmp_path):
     assert places_of(trajectory, topology, "all", transform=[NoJump()], frames=[0, 1, 3]).shape == (3, 2, 3)
 
 
-def test_kept_pairs_are_of_one_fit(tmp_path):
-    arguments = {"pairs": tmp_path / "pairs", "cache": "off", "stop": 4}
-    himach.run(Places(), DCD, PSF, transform=[Fit("name CA")], **arguments)
-    again = himach.run(Places(), DCD, PSF, transform=[Fit("name CA")], **arguments)
-    assert again.record["reused"]["frames"] == 4
-    other = himach.run(Places(), DCD, PSF, transform=[Fit("backbone")], **arguments)
-    assert other.record["reused"]["frames"] == 0
-    assert "fit" in other.record["reused"]["reason"]
-    plain = himach.run(Places(), DCD, PSF, **arguments)
-    assert plain.record["reused"]["frames"] == 0
-
-
 @pytest.mark.parametrize("round_words", [1 << 22, 1], ids=["at once", "word by word"])
 def test_counted_jumps_lie_once_on_each_node_and_pass_through_no_rank(monkeypatch, round_words):
     """The first rank's memory is not that of all ranks."""

@@ -4,7 +4,6 @@ import inspect
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import MDAnalysis as mda
 import numpy as np
@@ -16,7 +15,6 @@ from support.ranks import mpiexec
 
 import himach
 from himach.examples import load
-from himach.runner.options import Job
 
 
 class Radius(himach.Analysis):
@@ -60,11 +58,6 @@ class Rows(himach.Analysis):
             "columns": himach.Pairs([1]),
             "number": 3,
         }[self.what]
-
-
-class Finished(Rows):
-    def finish(self, results):
-        return {"rows": results, "mean": {"rg": [results["rg"].mean()]}}
 
 
 class Combined(Rows):
@@ -162,8 +155,10 @@ def test_start_stop_and_step_are_mdanalysis_s():
         ({"every": 9}, r"no argument 'every'; himach.follow\(\) analyses frames that still come"),
         ({"verbose": True}, "no argument 'verbose'; it is progress=..."),
         ({"trajectory": "imd://localhost:9"}, "is a running engine: 'himach follow'"),
+        ({"start": "10ns"}, r"98 frames \(0 to 97\), 1 to 98 ps; asked for start 10ns"),
         ({"stop": "2x"}, "stop is '2x': it is a whole number"),
         ({"ranks": "2"}, "ranks is '2': it is a whole number of ranks"),
+        ({"analysis": "rmsd", "selection": mda.Universe(PSF).atoms}, "is not a str; write its selection, such as"),
         ({"analysis": "rmds"}, "no analysis 'rmds'; did you mean 'rmsd'"),
         ({"analysis": rms.RMSD}, "an analysis of MDAnalysis: himach.mdanalysis.run"),
         ({"analysis": 3}, "Analysis"),
@@ -172,6 +167,8 @@ def test_start_stop_and_step_are_mdanalysis_s():
         ({"ranks": 0}, "ranks"),
         ({"reuse": "sometimes"}, "reuse 'sometimes': there is 'auto'"),
         ({"max_time": "5x", "out": "out"}, "max_time: '5x' is no length of time"),
+        ({"max_time": "55m"}, "max_time needs a place"),
+        ({"max_time": "55m", "ranks": 2}, "max_time needs a place"),
     ],
 )
 def test_a_mistake_in_a_call_is_told_with_what_may_be_meant(options, message):
@@ -249,16 +246,6 @@ def test_rows_become_a_table_by_frame(options):
     assert [*table][:2] == ["time_ps", "rg"] and [*table][-1] == "frame" and table.units == {"time_ps": "ps"}
     columns = [table[name] for name in ("time_ps", "rg", "late", "state", "frame")]
     assert list(zip(*columns, strict=True)) == expected
-
-
-def test_finish_gets_the_table_of_rows_and_their_file_is_one(tmp_path):
-    result = himach.run([Finished(), Rows()], DCD, PSF, stop=12, out=tmp_path, pairs=tmp_path / "pairs")
-    rows = result["rows"]
-    assert isinstance(rows, himach.Table) and rows["frame"].tolist() == [0, 1, 3, 5, 7, 9, 10, 11]
-    assert result["mean"]["rg"] == [rows["rg"].mean()]
-    assert (tmp_path / "Rows" / "Rows.csv").read_text().startswith("time_ps,rg,late,state,frame\n0.99")
-    assert himach.run(Rows(), DCD, PSF, stop=12, pairs=tmp_path / "pairs").record["reused"]["frames"] == 12
-    assert himach.run(Rows(), DCD, PSF, frames=[2]).outcome.rows == 0
 
 
 @pytest.mark.parametrize(
@@ -348,18 +335,6 @@ def test_a_script_runs_its_own_class(tmp_path, more, n, expected):
     assert done.stdout.split("\n")[0] == f"counted {{'frames': 98}} {expected}"
 
 
-@pytest.mark.parametrize("ranks", [None, 2])
-def test_max_time_needs_a_place(ranks):
-    with pytest.raises(himach.UsageError, match="max_time needs a place"):
-        himach.run(Radius(), DCD, PSF, max_time="55m", ranks=ranks)
-
-
-def test_where_pairs_are_kept_is_an_absolute_path_and_seconds_are_a_number(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    job = Job([Path(DCD)], pairs=Path("kept"), max_time="1h", analyses=[Radius()])
-    assert (job.pairs, job.max_time) == (tmp_path / "kept", 3600)
-
-
 def test_an_error_in_map_has_its_cause_in_process_and_its_text_from_ranks():
     class Fails(himach.Analysis):
         def map(self, frame):
@@ -388,41 +363,6 @@ def test_importing_himach_starts_nothing():
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]", done.stdout
-
-
-ON_THE_FIRST_RANK = """
-import sys, warnings
-import himach
-from himach.ranks.process_exit import promised_rank
-
-first = promised_rank() == 0
-
-class Count(himach.Analysis):
-    def setup(self, universe):
-        print("set up")
-        warnings.warn("mind the gap")
-    def map(self, frame):
-        yield "frames", 1
-    def reduce(self, key, series):
-        return len(series)
-
-result = himach.run(Count(), {trajectory!r}, {topology!r}, progress=first, out="out" if first else None)
-print("after", result.outcome is not None)
-"""
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_what_a_script_asks_for_on_its_first_rank_alone_holds_for_all(tmp_path):
-    """Progress, output and a voice; after the run, all ranks speak again."""
-    script = tmp_path / "count.py"
-    script.write_text(ON_THE_FIRST_RANK.format(trajectory=str(DCD), topology=str(PSF)))
-    done = mpiexec(3, [sys.executable, str(script)], cwd=tmp_path, code=0)
-    assert done.stdout.count("set up") == 1
-    assert done.stderr.count("mind the gap") == 2  # the warning and the line that gave it
-    assert done.stdout.count("after") == 3
-    assert done.stdout.count("True") == 1
-    assert (tmp_path / "out" / "run.json").exists()
 
 
 MANY_RUNS = """

@@ -13,9 +13,10 @@ import time
 
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
+from runner.live.engines import MadeUpEngine, made_up, topology
 from runner.passes import PASSES
 from support.commands import himach, same_files, wait_until, write_analysis
-from support.slurm import CLUSTER, cluster_up
+from support.slurm import cluster_up
 
 from himach.errors import UsageError
 from himach.io.server.survey import Server
@@ -25,6 +26,7 @@ from himach.io.store.store import StoreError
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 HIMACH = [sys.executable, "-P", "-m", "himach", "run"]
+ON_TWO_NODES = ["-N2", "-n4", *HIMACH[:-1]]
 RMSD = [*HIMACH, "rmsd", "--trajectory", str(DCD), "--topology", str(PSF), "-p", "selection=name CA"]
 
 
@@ -40,9 +42,9 @@ def slurm(cluster):
     return {**cluster, "HIMACH_CACHE": os.environ["HIMACH_CACHE"]}
 
 
-def srun(environ, *words: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+def srun(environ, *words: object, timeout: float = 240) -> subprocess.CompletedProcess[str]:
     options = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
-    return subprocess.run(["srun", *words], env=environ, timeout=timeout, check=False, **options)
+    return subprocess.run(["srun", *map(str, words)], env=environ, timeout=timeout, check=False, **options)
 
 
 @pytest.mark.nightly(but=["channel"])
@@ -100,28 +102,6 @@ def test_ranks_can_be_started_within_a_batch_job(slurm, tmp_path):
     assert json.loads((tmp_path / "out" / "run.json").read_text())["ranks"] == 2
 
 
-@pytest.mark.nightly
-def test_the_loss_of_a_node_ends_the_run_and_a_new_one_does_it(slurm, tmp_path):
-    slow = "time.sleep(float(os.environ['FRAME_SECONDS']))\nyield 1, frame.number"
-    script = write_analysis(tmp_path / "slow.py", slow, before="import os, time", reduce="sum(series.values)")
-    words = [*HIMACH, str(script), "--trajectory", str(DCD), "--topology", str(PSF)]
-    command = ["srun", "-N4", "-n4", "--kill-on-bad-exit=1", *words]
-    process = subprocess.Popen(
-        command, env={**slurm, "FRAME_SECONDS": "0.5"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    time.sleep(6)
-    subprocess.run([CLUSTER, "kill", "node3"], env=slurm, check=True, timeout=30)
-    try:
-        process.communicate(timeout=60)
-        assert process.returncode != 0
-        again = srun({**slurm, "FRAME_SECONDS": "0"}, "-N3", "-n3", *words)
-        assert again.returncode == 0, again.stderr
-        assert str(sum(range(98))) in again.stdout
-    finally:
-        process.kill()
-        subprocess.run([CLUSTER, "revive", "node3"], env=slurm, check=False, timeout=30)
-
-
 def test_a_server_knows_the_nodes_of_its_job(slurm, tmp_path):
     """Without --peers a server's peers are the nodes of its job, at its own port; those that are silent are named."""
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -139,7 +119,7 @@ def test_a_server_knows_the_nodes_of_its_job(slurm, tmp_path):
         step.terminate()
         step.wait(60)
     assert details is not None and details[0] == "node1"
-    assert {f"node{i}:{port}" for i in (1, 2, 3)} <= set(details[1:])
+    assert {f"node{i}:{port}" for i in (1, 2, 3)} <= set(details[1])
     result = json.loads(listed.stdout)
     assert set(result["stores"]) | set(result["silent"]) >= {f"node{i}:{port}" for i in (2, 3)}
     assert result["stores"][f"127.0.0.1:{port}"] == "node1"
@@ -149,6 +129,35 @@ def _peers_at(port, key):
     """What the server says of its node and its peers; None as long as none answers."""
     try:
         with Server.from_address(f"127.0.0.1:{port}", key).dial(5.0) as client:
-            return client.peers()[1].decode().split("\n")
+            return client.peers()[1:]
     except (StoreError, UsageError, OSError):
         return None
+
+
+@pytest.mark.nightly
+def test_a_file_is_followed_by_several_nodes(slurm, tmp_path):
+    words = ["follow", "rmsd", "-p", "selection=name CA", "-t", DCD, "-s", PSF]
+    done = srun(slurm, *ON_TWO_NODES, *words, "--every", 20, "--idle", 1, "--out", tmp_path / "out")
+    assert done.returncode == 0 and done.stderr.count("after 98 frames") == 1, done.stderr
+    assert "maps all frames again" not in done.stderr
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert record["nodes"] == 2
+    assert record["reused"]["frames"] >= 80
+    himach("run", *words[1:], "--out", tmp_path / "again", code=0)
+    same_files(tmp_path / "out", tmp_path / "again")
+    assert not list(tmp_path.glob("himach-live-*"))
+
+
+def test_an_engine_is_received_by_the_first_node(slurm, tmp_path):
+    script = write_analysis(tmp_path / "count.py", "yield 'frames', frame.number")
+    words = ["follow", script, "-s", topology(tmp_path)]
+    with MadeUpEngine(made_up(30), rate=20) as engine:
+        live = ["-t", engine.address, "--every", 5, "--dataset", "run7", "--out", tmp_path / "out"]
+        done = srun(slurm, *ON_TWO_NODES, *words, *live)
+    assert done.returncode == 0 and "after 30 frames, kept as dataset run7" in done.stderr, done.stderr
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["nodes"] == 2
+    store = os.environ["HIMACH_CACHE"].replace("{node}", "node1")
+    there = store.replace("/local/", "/disk/node1/")  # to this machine
+    store = there if os.path.exists(there) else store
+    himach("run", *words[1:], "-t", "run7", "--cache", store, "--out", tmp_path / "again", code=0)
+    same_files(tmp_path / "out", tmp_path / "again")

@@ -1,20 +1,59 @@
-"""Runs of himach by any launcher, with a mark on all their processes: for `faults.py` and `tests/checkpoint`."""
+"""Runs of himach by any launcher, with a mark on all their processes, and how they end; a script that fails at will."""
 
 import os
 import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from support.commands import processes_with, wait_until
 from support.ranks import clean_environment
-from support.slurm import cluster_up
+
+SCRIPT = '''
+import ctypes, os, pathlib, sys, time, himach
+from himach.engine.shuffle import exchange
+from himach.ranks.process_exit import promised_rank
+
+class Probe(himach.Analysis):
+    """Runs code in a method, at frame 40 in map() or a transformation, or on rank 1 in a method of the exchange."""
+    what: str = "pass"
+    at: str = "map"
+
+    def run(self, place):
+        if self.at == place:
+            exec(compile(self.what, "<string>", "exec"))  # of a text, exec() notes a KeyboardInterrupt as unhandled
+
+    def setup(self, universe):
+        self.run("setup")
+        if self.at == "transformation":
+            universe.trajectory.add_transformations(self.transform)
+        if self.at.startswith("_") and promised_rank() == 1:
+            setattr(exchange.Exchange, self.at, lambda *arguments: exec(self.what))
+
+    def transform(self, timestep):
+        if timestep.frame == 40:
+            self.run("transformation")
+        return timestep
+
+    def map(self, frame):
+        if frame.number == 40:
+            self.run("map")
+        yield "n", frame.number
+        yield frame.number, 1.0
+
+    def reduce(self, key, series):
+        self.run("reduce")
+        return len(series)
+
+    def finish(self, results):
+        self.run("finish")
+        return {"counts": {"n": [results["n"]]}}
+'''
 
 MPIEXEC = [str(Path(sys.executable).with_name("mpiexec")), "-launcher", "fork"]
-NODES = 3
 
 
 def launch(launcher: str, ranks: int, *words: object, srun: Sequence[str] = ()) -> list[str]:
@@ -65,11 +104,10 @@ class MarkedRun:
         return [f"processes left: {left}"]
 
 
-@contextmanager
-def slurm_variables(launchers: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Give the variables for srun in a SLURM of this machine's if "srun" is among the launchers; else none."""
-    if "srun" not in launchers:
-        yield {}
-        return
-    with cluster_up(NODES) as environ:
-        yield {name: environ[name] for name in ("LAB", "SLURM_CONF", "PORT")}
+def fails(done, *words: str, code: int = 1) -> None:
+    """The command ended with `code` and one message that holds `words`, and no traceback of himach's."""
+    assert done.returncode == code, done.stderr
+    assert done.stderr.count("himach: error:") == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr, done.stderr

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -57,18 +55,6 @@ def test_a_lost_node_costs_no_read_of_the_origin_and_is_made_good(tmp_path):
     assert copies == dict.fromkeys(range(N_FRAMES), 2)
     assert "50 copies made" in done.stdout  # of what b held
     assert "copies made" not in on_nodes(tmp_path, left, "stage", "adk", "--repair").stdout
-
-
-@pytest.mark.nightly
-def test_a_node_that_returns_is_no_surprise(tmp_path):
-    on_nodes(tmp_path, NODES[:3], "stage", *ADK, "--copies", "2", code=0)
-    table = rmsd_from_cache(tmp_path, NODES[:3])
-    (tmp_path / "b").rename(tmp_path / "away")
-    on_nodes(tmp_path, ["a", "c"], "stage", "adk", "--repair", code=0)
-    (tmp_path / "away").rename(tmp_path / "b")
-    before = natives_by_node(tmp_path, NODES[:3])
-    assert rmsd_from_cache(tmp_path, NODES[:3]) == table
-    assert natives_by_node(tmp_path, NODES[:3]) == before  # copies that are wanted are not shed
 
 
 @pytest.mark.nightly
@@ -140,7 +126,7 @@ def open_dataset(place, name="adk"):
 def damage(place, numbers):
     """Break bytes of natives' records; they are there as before, and cannot be read."""
     dataset = open_dataset(place)
-    for segment, _, offset, length in dataset.locate(np.array(numbers, dtype=np.int64)):
+    for segment, *_, offset, length in dataset.places(numbers).tolist():
         with open(dataset.path / f"n-{segment:016x}.seg", "r+b") as file:
             file.seek(offset + length // 2)
             file.write(b"\xa5" * 100)
@@ -244,56 +230,3 @@ def test_generations_of_several_nodes_are_told_apart(tmp_path):
     listed = json.loads(himach("datasets", "--json", "--cache", tmp_path / "b").stdout)["datasets"]
     assert sorted((generation["frames"], generation["older"]) for generation in listed) == [(10, True), (12, False)]
     assert f"{trajectory} (older)" in himach("datasets", "--cache", tmp_path / "b").stdout
-
-
-#: Evicts segments of the stores that are named, one after another.
-EVICTOR = """
-import random, sys, time
-from himach.io.store.store import Store, StoreError
-chosen = random.Random(int(sys.argv[1]))
-evicted = 0
-try:
-    while True:
-        try:
-            store = Store(chosen.choice(sys.argv[2:]))
-            for directory in store.directories():
-                dataset = store.open_directory(directory)
-                segments = [one["id"] for one in dataset.segments()]
-                if segments:
-                    dataset.evict(chosen.choice(segments))
-                    print("evicted", flush=True)
-        except StoreError:
-            pass
-        time.sleep(chosen.uniform(0, 0.4))
-except KeyboardInterrupt:
-    pass
-"""
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_repair_beside_eviction(tmp_path):
-    """In processes of their own: copies go while others are made of them, and what is left is right."""
-    nodes, words = NODES[:3], (*ADK, "--copies", "2")
-    on_nodes(tmp_path, nodes, "stage", *words, code=0)
-    places = [str(tmp_path / node) for node in nodes]
-    for turn in range(3):
-        evictor = subprocess.Popen(
-            [sys.executable, "-c", EVICTOR, str(turn), *places], stdout=subprocess.PIPE, text=True
-        )
-        try:
-            assert evictor.stdout.readline() == "evicted\n"
-            done = on_nodes(tmp_path, nodes, "stage", "adk", "--repair")
-        finally:
-            evictor.kill()
-            evictor.communicate()
-        assert done.returncode == 0, done.stderr
-        assert "Traceback" not in done.stderr and "damaged" not in done.stderr  # what was evicted is gone, not wrong
-        there = natives_by_node(tmp_path, nodes)
-        assert {node: whole(tmp_path / node) for node in nodes} == there
-        if turn < 2:
-            assert on_nodes(tmp_path, nodes, "stage", *words).returncode == 0  # what went everywhere, from the origin
-    on_nodes(tmp_path, nodes, "stage", "adk", "--repair", code=0)
-    left = set.union(*there.values())
-    copies = Counter(number for numbers in natives_by_node(tmp_path, nodes).values() for number in numbers)
-    assert copies == dict.fromkeys(left, 2)

@@ -2,12 +2,16 @@
 
 import json
 import shutil
+import tracemalloc
+from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import MDAnalysis
 import numpy as np
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
+from pyroaring import BitMap64
 from support.cache_data import N_FRAMES as N_MADE
 from support.cache_data import make, natives, only_dataset, stage_on_nodes, write_xtc
 from support.commands import himach, start_himach, wait_until
@@ -20,6 +24,7 @@ from himach.io.store.store import Store, StoreConflictError, StoreFullError, Sto
 from himach.io.trajectories.origin import open_origin
 from himach.ranks.communicator import alone
 from himach.staging.options import StageOptions
+from himach.staging.shares import own_part
 from himach.staging.stage import stage
 
 N_FRAMES = 98
@@ -122,7 +127,7 @@ def test_without_room_staging_fails_with_what_was_staged_kept(tmp_path):
     place = tmp_path / "store"
     write_xtc(tmp_path / "a.xtc", 100, 7500)
     with pytest.raises(StoreFullError, match=r"no room.*quota of 2\.0 MB"):
-        stage(alone(), job(tmp_path / "a.xtc", place, quota=2_000_000, segment_size=500_000))
+        stage(alone(), job(tmp_path / "a.xtc", place, quota=2_000_000))
     assert survey(place).used <= 2_000_000
     (kept,) = natives(place)
     assert kept == set(range(len(kept)))
@@ -269,3 +274,18 @@ def test_what_makes_no_sense_of_some_atoms_is_refused(tmp_path, choices, words):
 def test_slices_are_put_together_whole(tmp_path):
     done = himach("stage", "sim", "--assemble", "--atoms", "name C", "--cache", tmp_path / "store")
     assert (done.returncode, "--assemble takes the name under which slices were pushed" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("placement", ["spread", "runs"])
+def test_a_rank_lists_its_own_frames_alone(placement):
+    frames, stored = BitMap64(range(10**6)), BitMap64(range(0, 10**6, 10))
+    parts = []
+    tracemalloc.start()
+    for node, rank in product(range(2), range(64)):
+        world = SimpleNamespace(nodes="ab", node_index=node, node=SimpleNamespace(rank=rank, size=64))
+        parts.append(own_part(world, placement, frames, stored))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10e6  # of all parts some seven
+    assert sorted(np.concatenate(parts).tolist()) == list(frames - stored)
+    assert max(map(len, parts)) - min(map(len, parts)) < 2000

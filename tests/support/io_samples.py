@@ -8,7 +8,7 @@ import numpy as np
 from MDAnalysis.lib.formats.libmdaxdr import TRRFile, XTCFile
 from MDAnalysisTests import datafiles as data
 
-from himach.io.trajectories.index.walk import read_index
+from himach.io.trajectories.xdr_index import read_index
 
 #: name -> topology, trajectory: formats with an index, of fixed frame size, of text, of one frame, with and without box
 FORMATS = {

@@ -6,15 +6,12 @@ import secrets
 import socket
 import struct
 
-from himach.io.store.bodhi import crc32c
-
-OPEN, FRAME, FLUSH, READ, TAKE, RUNS, FETCH, SURVEY, STATUS, STOP, ANSWER = range(1, 12)
+OPEN, FRAME, FLUSH, READ, TAKE, RUNS, FETCH, SURVEY, STATUS, ANSWER = range(1, 11)
 ANSWER_HEAD = struct.Struct("<iHH")
 
 
-def message(verb, body=b"", *, size=None, crc=None):
-    size = len(body) if size is None else size
-    return b"BdhW" + struct.pack("<HHII", 6, verb, size, crc32c(body) if crc is None else crc) + body
+def message(verb, body=b"", *, size=None):
+    return b"BdhW" + struct.pack("<HHII", 8, verb, len(body) if size is None else size, 0) + body
 
 
 def question(verb, name=b"", first=0, last=0, kind=0):

@@ -1,8 +1,4 @@
-"""What tests need of the machine: they skip, or fail where it is required, and say for want of what.
-
-`program()`, `module()`, `root()`, `mount_namespace()`, `fuse()` and `small_disk()` are called by a test or a fixture.
-`missing()` gathers what was skipped for the summary at the end of pytest (`tests/conftest.py`).
-"""
+"""What tests need of the machine: they skip, or fail where it is required, and say for want of what."""
 
 import ctypes.util
 import importlib.util

@@ -1,9 +1,8 @@
 """A process that has imported what himach's processes import, and forks for each command and for the ranks of tests.
 
 A test session starts it once (`support.commands`). `ForkedProcess` stands in for `subprocess.Popen` there and in all
-that it forks. A request is a JSON object (words, folder, environment, ...) with the three standard descriptors of the
-process; the answers are its number and, at its end, its wait status. A forked process runs what ``python WORDS`` would
-run, to the end of the interpreter.
+that it forks. A request is a JSON object with the standard descriptors of the process, which runs ``python WORDS``; the
+answers are its number and its wait status.
 """
 
 import atexit
@@ -35,7 +34,7 @@ from himach.ranks.launch.preload import preload
 MODULES = (
     "himach.checkpoint.reuse", "himach.checkpoint.listing", "himach.cli", "himach.examples.common",
     "himach.output.figures.drawer", "himach.ranks.launch.pool", "himach.output.directory",
-    "himach.output.figures.plots", "himach.planning.plan", "himach.report.files", "himach.runner.estimates",
+    "himach.output.figures.plots", "himach.planning.plan", "himach.report.report_files", "himach.runner.estimates",
     "himach.staging.stage", "MDAnalysisTests.datafiles", "matplotlib.backends.backend_agg", "matplotlib.figure",
     "hypothesis", "numpy.ma", "pytest", "scipy.interpolate", "scipy.optimize", "scipy.sparse", "scipy.spatial",
     "scipy.special", "scipy.stats",

@@ -60,5 +60,5 @@ def segment_files(dataset: Dataset) -> list[Path]:
 
 def place_of(dataset: Dataset, number: int) -> tuple[Path, int, int]:
     """Segment file, offset and length of a frame's record."""
-    segment, kind, offset, length = dataset.locate(np.array([number]))[0]
+    segment, kind, _, offset, length = dataset.places([number]).tolist()[0]
     return dataset.path / f"{'na'[kind]}-{segment:016x}.seg", offset, length

@@ -1,9 +1,7 @@
 """Worlds whose ranks are threads of this process: many ranks and nodes, quickly, on few cores.
 
 `run_ranks(nodes, function)` calls ``function(world)`` on one thread a rank and returns the results in rank order;
-`on_threads` does so with the communicator of all ranks. The communicator implements what is tested with it of
-`Communicator`, and counts nothing that MPI would not do. Shared memory that was freed is filled with noise, so that
-whoever uses it still is found out.
+`on_threads` does so with the communicator of all ranks.
 """
 
 import functools

@@ -133,14 +133,6 @@ def test_the_mean_is_all_time_over_stays_ended(given_stays):
         assert result.mean.low == pytest.approx(durations.sum() / -math.log(0.025))
 
 
-def test_without_cuts_the_restricted_mean_is_the_mean():
-    durations = np.random.default_rng(1).gamma(2, size=300)
-    result = stays(durations, np.ones(300, dtype=bool)).restricted
-    assert result.value == pytest.approx(durations.mean())
-    assert result.error == pytest.approx(durations.std() / math.sqrt(300))
-    assert result.low < result.value < result.high <= durations.max()
-
-
 def test_the_restricted_mean_is_the_area_of_the_curve():
     result = stays([1, 2, 4, 5, 6], [True, False, True, False, False])
     # It is 1 up to 1, then 4/5 up to 4, then 8/15 up to 6.

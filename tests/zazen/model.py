@@ -34,25 +34,13 @@ class Store:
 
 @dataclass
 class Ruling:
-    """What the rules say of a selection.
+    """What the rules say of a selection."""
 
-    Attributes
-    ----------
-    native, alien
-        Frame -> nodes that may read it by rule 1 or 2; one of them does.
-    contested
-        Frame -> nodes that hold an alien copy of it, where there are several.
-    nowhere
-        Frames that no node holds.
-    limit
-        As many frames a node reads of what it holds, while the origin can be reached.
-    """
-
-    native: dict[int, list[int]]
-    alien: dict[int, list[int]]
-    contested: dict[int, list[int]]
-    nowhere: set[int]
-    limit: list[int]
+    native: dict[int, list[int]]  # frame -> nodes that may read it by rule 1; one of them does
+    alien: dict[int, list[int]]  # the same of rule 2
+    contested: dict[int, list[int]]  # frame -> nodes that hold an alien copy of it, where there are several
+    nowhere: set[int]  # frames that no node holds
+    limit: list[int]  # as many frames a node reads of what it holds, while the origin can be reached
 
 
 def apply_rules(stores: list[Store], ranks: list[int], frames: range, origin: bool) -> Ruling:

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from himach.zazen import bitmaps
-from himach.zazen.bitmaps import popcount
-from himach.zazen.claims import block_counts, copy_some, decode
+from himach.zazen.claims import copy_some, decode
 
 N = 1_500
 WORDS = 24
@@ -84,15 +83,6 @@ def test_some_bits_are_copied_and_decoded(cached, skip, count, target):
     copy_some(words_of(cached), words, skip, count)
     assert bits_of(words) == target | set(chosen)
     assert decode(words_of(cached), 640, skip, count).tolist() == [640 + p for p in chosen]
-
-
-@given(positions, st.integers(1, 5))
-def test_popcounts(cached, block):
-    counts = block_counts(words_of(cached), block)
-    expected = [sum(p // 64 // block == i for p in cached) for i in range(len(counts))]
-    assert counts.tolist() == expected
-    assert popcount(words_of(cached)) == len(cached)
-    assert popcount(words_of(())[:0]) == 0
 
 
 def test_few_bits_are_decoded_in_little_memory():

@@ -1,7 +1,5 @@
 """What a node has, what is left of a selection, and its tasks: beside sets and lists."""
 
-import heapq
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -58,17 +56,6 @@ def made(frames: range, gone: set[int]) -> tuple[Remaining, list[int]]:
     return Remaining.from_mask(frames, left), np.flatnonzero(left).tolist()
 
 
-@given(selections(), st.sets(st.integers(0, FRAMES - 1)), st.data())
-def test_positions_are_those_of_a_list(frames, gone, data):
-    result, steps = made(frames, gone)
-    assert len(result) == len(steps)
-    if steps:
-        subset = np.array(data.draw(st.lists(st.integers(0, len(steps) - 1), max_size=20)), dtype=np.int64)
-        assert result.steps(subset).tolist() == [steps[i] for i in subset]
-        assert result.numbers(subset).tolist() == [frames[steps[i]] for i in subset]
-        assert (result[0], result[-1]) == (frames[steps[0]], frames[steps[-1]])
-
-
 @given(selections(), st.sets(st.integers(0, FRAMES - 1)), st.sets(st.integers(0, FRAMES - 1)), st.booleans())
 def test_bits_are_chosen(frames, gone, cached, few_at_once):
     result, steps = made(frames, gone)
@@ -100,19 +87,6 @@ def test_tasks_follow_one_another(count, ranks):
     assert all(1 <= size <= MAX_TASK_FRAMES for size in sizes)
     # The last tasks are small, so that no rank works long while the others wait.
     assert max(sizes[-ranks:], default=1) <= max(1, max(sizes, default=1) // 4)
-
-
-@given(st.integers(100, 20_000), st.integers(2, 16), st.integers(1, 4))
-def test_ranks_end_together_though_one_is_slow(frames_each, ranks, times):
-    count = frames_each * ranks
-    tasks = Tasks(count, ranks)
-    ends = [(0, rank) for rank in range(ranks)]
-    for number in range(len(tasks)):
-        start, stop = tasks.bounds(number)
-        end, rank = heapq.heappop(ends)
-        heapq.heappush(ends, (end + (stop - start) * (times if rank == 0 else 1), rank))
-    ideal = count / (ranks - 1 + 1 / times)
-    assert max(ends)[0] <= 1.15 * ideal
 
 
 @pytest.mark.parametrize("n, step", [(1, 1), (63, 1), (64, 1), (200_000, 1), (200_000, 3), (3_000_000, 1000)])

@@ -20,14 +20,9 @@ cdef extern from "sort.h" nogil:
 
 
 def group_rows(const int64_t[:, ::1] keys):
-    """Number the different rows of `keys` (n, k) in the order of their first appearance.
+    """Number the different rows of `keys` (n, k) by first appearance.
 
-    Returns
-    -------
-    ids
-        uint32 (n,), the number of each row.
-    keys
-        int64 (groups, k), the different rows.
+    Return the number of each row, uint32 (n,), and the different rows, int64 (groups, k).
     """
     ids_out = np.empty(keys.shape[0], dtype=np.uint32)
     return ids_out, numbered([keys], ids_out)
@@ -58,27 +53,10 @@ cdef numbered(list keys, uint32_t[::1] ids):
 def merge_rows(list keys, list at, list places, list carried):
     """Group the rows of several ranks by key, those of a key by frame, and those of one frame as they came.
 
-    Parameters
-    ----------
-    keys
-        For each rank int64 (n, k), the rows' keys.
-    at
-        For each rank uint32 (n,), the rows' frames.
-    places
-        For each rank uint32, where each of its frames is among those of all ranks.
-    carried
-        For each rank uint32 (n,), what its rows carry along.
-
-    Returns
-    -------
-    keys
-        int64 (groups, k), the different keys in the order of their first appearance.
-    bounds
-        int64 (groups + 1,): group g is the rows ``bounds[g]:bounds[g + 1]``.
-    at
-        uint32 (n,) over all ranks, the frames' places in that order.
-    carried
-        uint32 (n,), in that order.
+    Of each rank there are the rows' `keys`, int64 (n, k), their frames `at`, uint32 (n,), what they carry along, uint32
+    (n,), and the `places` of its frames among those of all ranks, uint32. Return the different keys in the order of
+    first appearance, int64 (groups, k), the bounds of their rows, int64 (groups + 1,), and in that order the places of
+    the frames and what is carried, uint32 (n,).
     """
     cdef Py_ssize_t n = sum(map(len, at)), groups, i, j, row = 0
     ids_out = np.empty(n, dtype=np.uint32)

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.engine.merging.grouping import merge_rows
-from himach.engine.merging.parts import Group, KeyBatch, Rows, as_keys, as_rows, check_rows, joined
-from himach.engine.merging.presence import PresenceMerge
+from himach.engine.merging.merge_input import Group, KeyBatch, Rows, as_keys, as_rows, check_rows, joined
+from himach.engine.merging.presence import merge_presence
 from himach.engine.merging.series import ManySeries, Series
 from himach.engine.pairs.block import Block, Column, Form, Kind, objects, plain_keys, raw
 from himach.engine.pairs.keys import ENCODED
@@ -44,7 +44,6 @@ class Merge:
     def __init__(self, sources: Sequence[Sequence[Block]], frames: Frames, numbers: Selected) -> None:
         self._numbers = numbers
         self._table = frames.table
-        self._presence = PresenceMerge(frames)
         self._encoded = _SeriesNumbers()
         blocks_by_kind: dict[int, dict[Kind, list[tuple[int, Block]]]] = {}
         for rank, blocks in enumerate(sources):
@@ -80,7 +79,8 @@ class Merge:
             for start, stop in _spans(batches):
                 present = [batch for batch in batches if batch.has(start, stop)]
                 if all(batch.presence for batch in present):
-                    yield from self._presence.groups(width, [p for batch in present for p in batch.parts(start, stop)])
+                    parts = [part for batch in present for part in batch.parts(start, stop)]
+                    yield from merge_presence(width, parts, len(self._table))
                 elif len(present) == 1:
                     yield _merge_uniform(width, present[0], start, stop)
                 else:

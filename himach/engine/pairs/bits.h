@@ -1,5 +1,5 @@
 /*
- * Words of 64 bits, one a frame: their first bit, and the intervals that they make.
+ * Words of 64 bits, one a frame: their first bit, the intervals that they make, and their frames as numbers.
  */
 #ifndef HIMACH_ENGINE_BITS_H
 #define HIMACH_ENGINE_BITS_H
@@ -10,8 +10,6 @@
 #define BITS_CLONES
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__has_attribute)
 #if __has_attribute(target_clones)
-#include <immintrin.h>
-#define BITS_PDEP
 #undef BITS_CLONES
 #define BITS_CLONES __attribute__((target_clones("popcnt", "default")))
 #endif
@@ -32,6 +30,27 @@ BITS_CLONES static uint32_t bits_intervals(const uint64_t *words, size_t n, size
         before = word >> 63;
     }
     return count;
+}
+
+enum { BITS_AHEAD = 8 }; /* numbers that `bits_write` writes beyond the last one */
+
+/*
+ * Write the numbers of the bits of a bitmap, and up to `BITS_AHEAD` more behind them: the processor guesses how long a
+ * loop of eight takes, but not how many bits a word has.
+ */
+BITS_CLONES static void bits_write(const uint64_t *bitmap, size_t words, uint32_t *out) {
+    for (size_t i = 0; i < words; i++) {
+        uint64_t word = bitmap[i];
+        const uint32_t base = (uint32_t)(64 * i);
+        const uint32_t count = (uint32_t)__builtin_popcountll(word);
+        for (uint32_t done = 0; done < count; done += 8) {
+            for (uint32_t k = 0; k < 8; k++) {
+                out[done + k] = base + (uint32_t)__builtin_ctzll(word | UINT64_C(1) << 63);
+                word &= word - 1;
+            }
+        }
+        out += count;
+    }
 }
 
 #endif

@@ -26,8 +26,8 @@ from himach.engine.pairs.values import restore
 
 #: Number of shards of keys, unless there are many ranks; and its maximum, so that shard numbers are uint16.
 SHARDS, MOST_SHARDS = 512, 1 << 16
-#: Least shards per rank.
-OF_RANK = 4
+#: Least shards per rank, whose memory a single shard must not fill if its pairs are several times as large.
+OF_RANK = 16
 
 Array = npt.NDArray[Any]
 #: An optional column.

@@ -5,15 +5,21 @@ bits or as intervals of frames, whichever is smaller for the key.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 import numpy as np
 
 
-cdef extern from "key_hash.h" nogil:
-    uint64_t key_hash(const int64_t *key, size_t width)
-    bint key_same(const int64_t *a, const int64_t *b, size_t width)
+cdef extern from "key_ids.h" nogil:
+    struct key_ids:
+        size_t groups, room
+        int64_t *keys
+    bint key_ids_begin(key_ids *table, size_t width)
+    void key_ids_end(key_ids *table)
+    void key_ids_clear(key_ids *table)
+    bint key_ids_add(key_ids *table, const int64_t *row)
+    bint key_ids_number(key_ids *table, const int64_t *rows, size_t n, uint32_t *ids)
 
 cdef extern from "bits.h" nogil:
     uint32_t bits_first(uint64_t word)
@@ -24,46 +30,28 @@ cdef enum:
     FRAMES = 64 * WORDS
     AS_BITS = 0xFFFFFFFF
     DIRECT = 1 << 17  # single keys from 0 up to here are found without hashing: atoms, as a rule
-    SPARSE = 16  # where the first frame has one of so many keys, all up to its highest have a slot of their number
 
 
 cdef class Presence:
-    """Which keys are present at which of up to `FRAMES` frames; a key is a row of `width` integers.
+    """Which keys are present at which of up to `FRAMES` frames; a key is a row of `width` integers."""
 
-    Attributes
-    ----------
-    pairs
-        How many keys were added, over all frames.
-    first
-        The row of the first frame.
-    """
-
-    cdef readonly Py_ssize_t pairs
-    cdef Py_ssize_t width, slots, capacity
-    cdef Py_ssize_t own  # keys below it are their own slots
-    cdef readonly uint32_t first  # frame
+    cdef readonly Py_ssize_t pairs  # keys that were added, over all frames
+    cdef Py_ssize_t width, capacity
+    cdef readonly uint32_t first  # row of the first frame
     cdef uint32_t last  # after the first
-    cdef int64_t *keys  # of each slot
+    cdef key_ids slots  # of keys
     cdef uint64_t *words  # WORDS columns of `capacity`, so that what 64 frames touch lies together
     cdef uint32_t *direct  # key -> slot + 1
-    cdef uint32_t *table  # hash -> slot + 1
-    cdef uint64_t mask
 
     def __cinit__(self, Py_ssize_t width):
         self.width = width
-        self.capacity = 1024
-        self.mask = 2 * self.capacity - 1
-        self.keys = <int64_t *>malloc(self.capacity * width * sizeof(int64_t))
-        self.words = <uint64_t *>calloc(WORDS * self.capacity, sizeof(uint64_t))
-        self.table = <uint32_t *>calloc(self.mask + 1, sizeof(uint32_t))
         self.direct = <uint32_t *>calloc(DIRECT if width == 1 else 1, sizeof(uint32_t))
-        if self.keys == NULL or self.words == NULL or self.table == NULL or self.direct == NULL:
+        if not key_ids_begin(&self.slots, width) or not self.grow() or self.direct == NULL:
             raise MemoryError
 
     def __dealloc__(self):
-        free(self.keys)
+        key_ids_end(&self.slots)
         free(self.words)
-        free(self.table)
         free(self.direct)
 
     def add(self, const int64_t[:] keys, uint32_t row):
@@ -85,8 +73,6 @@ cdef class Presence:
         cdef Py_ssize_t slot = 0
         if n == 0:
             return True
-        if not self.slots and width == 1 and not self.begin(&keys[0], n):
-            raise MemoryError
         with nogil:
             while True:
                 if width == 1:
@@ -112,117 +98,70 @@ cdef class Presence:
         self.last = frame
         return True
 
-    cdef bint begin(self, const int64_t *keys, Py_ssize_t n) noexcept nogil:
-        """Give all keys up to the highest of a first frame slots of their number, if it has many of them."""
-        cdef Py_ssize_t i, own = 0
-        for i in range(n):
-            if <uint64_t>keys[i] >= <uint64_t>min(<Py_ssize_t>DIRECT, SPARSE * n):
-                return True
-            own = max(own, <Py_ssize_t>keys[i] + 1)
-        while self.capacity < own:
-            if not self.grow():
-                return False
-        for i in range(own):
-            self.keys[i] = i
-        self.own = self.slots = own
-        return True
-
     cdef inline Py_ssize_t set_known(
         self, const int64_t *keys, Py_ssize_t n, uint64_t bit, Py_ssize_t column
     ) noexcept nogil:
         """Set a bit of each key, up to one that is large, not known, or has it already; return how many were set."""
         cdef uint64_t *words = self.words + column * self.capacity
         cdef const uint32_t *direct = self.direct
-        cdef uint64_t own = <uint64_t>self.own, key, word
+        cdef uint64_t key, word
         cdef Py_ssize_t i
         for i in range(n):
             key = <uint64_t>keys[i]
-            if key >= own:
-                if key >= DIRECT or direct[key] == 0:
-                    return i
-                key = direct[key] - 1
-            word = words[key]
+            if key >= DIRECT or direct[key] == 0:
+                return i
+            word = words[direct[key] - 1]
             if word & bit:
                 return i
-            words[key] = word | bit
+            words[direct[key] - 1] = word | bit
         return n
 
     cdef inline Py_ssize_t find(self, const int64_t *key) noexcept nogil:
         """Return the slot of a key, a new one if it is not known; -1 if memory is out."""
-        if self.width == 1 and <uint64_t>key[0] < <uint64_t>self.own:
-            return <Py_ssize_t>key[0]
-        cdef uint32_t *place = self.place(key)
-        if place[0]:
-            return <Py_ssize_t>place[0] - 1
-        if self.slots == self.capacity:
-            if not self.grow():
-                return -1
-            place = self.place(key)
-        memcpy(self.keys + self.slots * self.width, key, self.width * sizeof(int64_t))
-        self.slots += 1
-        place[0] = <uint32_t>self.slots
-        return self.slots - 1
-
-    cdef inline uint32_t *place(self, const int64_t *key) noexcept nogil:
-        """Return where a key's slot is noted, or is to be noted."""
-        cdef uint64_t at
-        cdef uint32_t known
+        cdef uint32_t slot
         if self.width == 1 and 0 <= key[0] < DIRECT:
-            return self.direct + key[0]
-        at = key_hash(key, self.width) & self.mask
-        while True:
-            known = self.table[at]
-            if known == 0 or key_same(self.keys + (known - 1) * self.width, key, self.width):
-                return self.table + at
-            at = (at + 1) & self.mask
+            if self.direct[key[0]] == 0:
+                if not key_ids_add(&self.slots, key):
+                    return -1
+                self.direct[key[0]] = <uint32_t>self.slots.groups
+            slot = self.direct[key[0]] - 1
+        elif not key_ids_number(&self.slots, key, 1, &slot):
+            return -1
+        if slot >= self.capacity and not self.grow():
+            return -1
+        return slot
 
     cdef bint grow(self) noexcept nogil:
-        cdef Py_ssize_t capacity = 4 * self.capacity, i
-        cdef int64_t *keys = <int64_t *>realloc(self.keys, capacity * self.width * sizeof(int64_t))
-        cdef uint64_t *words
-        cdef uint32_t *table
-        if keys == NULL:
+        """Make room for the bits of as many slots as there is room for."""
+        cdef Py_ssize_t capacity = self.slots.room, i
+        cdef uint64_t *words = <uint64_t *>calloc(WORDS * capacity, sizeof(uint64_t))
+        if words == NULL:
             return False
-        self.keys = keys
-        words = <uint64_t *>calloc(WORDS * capacity, sizeof(uint64_t))
-        table = <uint32_t *>calloc(2 * capacity, sizeof(uint32_t))
-        if words == NULL or table == NULL:
-            free(words)
-            free(table)
-            return False
-        for i in range(WORDS):
-            memcpy(words + i * capacity, self.words + i * self.capacity, self.slots * sizeof(uint64_t))
+        for i in range(WORDS if self.capacity else 0):
+            memcpy(words + i * capacity, self.words + i * self.capacity, self.capacity * sizeof(uint64_t))
         free(self.words)
-        free(self.table)
         self.words = words
-        self.table = table
         self.capacity = capacity
-        self.mask = 2 * capacity - 1
-        for i in range(self.own, self.slots):
-            self.place(self.keys + i * self.width)[0] = <uint32_t>(i + 1)
         return True
 
     def take(self):
-        """Give out all that was added, and begin anew.
+        """Give out all that was added, as bits and as intervals, and begin anew.
 
-        Returns
-        -------
-        bit_keys, bits
-            int64 (n, width) and uint64 (n, w): bit b of word j stands for the frame 64 j + b after the first; w is 1,
-            2, 4 or 8.
-        interval_keys, starts, lengths
-            int64 (m, width), uint32 (m,), uint32 (m,): how many frames after the first each interval begins, and how
-            many it has.
+        Return the keys of bits, int64 (n, width), and these, uint64 (n, w), of which bit b of word j stands for the
+        frame 64 j + b after the first; w is 1, 2, 4 or 8. Then the keys of intervals, int64 (m, width), how many frames
+        after the first each begins, and how many it has, uint32 (m,).
         """
         cdef Py_ssize_t used = 1, i, j, n_bits = 0, n_intervals = 0, bit_row = 0, interval_row = 0
         while 64 * used <= self.last:
             used *= 2
         # What a row takes beside the key: the frame where it begins, and the bits or the length.
         cdef Py_ssize_t bits_size = 8 * self.width + 4 + 8 * used, interval_size = 8 * self.width + 8
-        counts_out = np.empty(self.slots, dtype=np.uint32)
+        cdef Py_ssize_t slots = self.slots.groups
+        cdef const int64_t *keys = self.slots.keys
+        counts_out = np.empty(slots, dtype=np.uint32)
         cdef uint32_t[::1] counts = counts_out
         with nogil:
-            for i in range(self.slots):
+            for i in range(slots):
                 counts[i] = bits_intervals(self.words + i, used, self.capacity)
                 if counts[i] * interval_size > bits_size:
                     counts[i] = AS_BITS
@@ -237,17 +176,17 @@ cdef class Presence:
         cdef uint32_t[::1] starts = starts_out, lengths = lengths_out
         cdef size_t key_size = self.width * sizeof(int64_t)
         with nogil:
-            for i in range(self.slots):
-                if counts[i] == 0:  # a key that did not come, or the frame that made this slot was taken back
+            for i in range(slots):
+                if counts[i] == 0:  # the frame that made this slot was taken back
                     continue
                 if counts[i] == AS_BITS:
-                    memcpy(&bit_keys[bit_row, 0], self.keys + i * self.width, key_size)
+                    memcpy(&bit_keys[bit_row, 0], keys + i * self.width, key_size)
                     for j in range(used):
                         bits[bit_row, j] = self.words[j * self.capacity + i]
                     bit_row += 1
                     continue
                 for j in range(counts[i]):
-                    memcpy(&interval_keys[interval_row + j, 0], self.keys + i * self.width, key_size)
+                    memcpy(&interval_keys[interval_row + j, 0], keys + i * self.width, key_size)
                 self.fill_intervals(i, used, &starts[interval_row], &lengths[interval_row])
                 interval_row += counts[i]
         self.clear()
@@ -275,10 +214,10 @@ cdef class Presence:
     cdef void clear(self) noexcept:
         cdef Py_ssize_t i
         if self.width == 1:
-            for i in range(self.own, self.slots):
-                if 0 <= self.keys[i] < DIRECT:
-                    self.direct[self.keys[i]] = 0
-        memset(self.table, 0, (self.mask + 1) * sizeof(uint32_t))
+            for i in range(<Py_ssize_t>self.slots.groups):
+                if 0 <= self.slots.keys[i] < DIRECT:
+                    self.direct[self.slots.keys[i]] = 0
         for i in range(WORDS):
-            memset(self.words + i * self.capacity, 0, self.slots * sizeof(uint64_t))
-        self.own = self.slots = self.pairs = self.last = 0
+            memset(self.words + i * self.capacity, 0, self.slots.groups * sizeof(uint64_t))
+        key_ids_clear(&self.slots)
+        self.pairs = self.last = 0

@@ -30,25 +30,11 @@ def shard_pairs(
     const int64_t[:, ::1] keys, const int64_t[::1] counts, const int64_t[::1] rows, const uint8_t[::1] values,
     uint32_t shards, uint8_t[::1] target,
 ):
-    """Order pairs by shard, those of a shard as they come.
+    """Order pairs by shard, those of a shard as they come; return the bounds of shards, int64 (shards + 1,).
 
-    Parameters
-    ----------
-    keys
-        int64 (n, k).
-    counts, rows
-        int64 (frames,): how many pairs each frame has, and its row in the table of frames.
-    values
-        uint8, as many bytes a pair as there are, or none.
-    shards
-        Number of shards.
-    target
-        uint8, room for the columns: keys (n, k), frames uint32 (n,), values.
-
-    Returns
-    -------
-    bounds
-        int64 (shards + 1,): shard s is the rows ``bounds[s]:bounds[s + 1]``.
+    `keys` are int64 (n, k). `counts` and `rows`, int64 (frames,), say how many pairs a frame has, and its row in the
+    table of frames. `values` has as many bytes a pair as there are, or none. `target` is room for the columns: keys
+    (n, k), frames uint32 (n,), values.
     """
     cdef Py_ssize_t n = keys.shape[0], width = keys.shape[1], i, frame
     cdef size_t size = values.shape[0] // n, row = 0
@@ -95,16 +81,8 @@ def shard_rows(const int64_t[:, ::1] keys, uint32_t shards):
 def join_shards(const uint64_t[::1] addresses, const int64_t[:, ::1] bounds, Py_ssize_t size, uint8_t[::1] target):
     """Put the shards of many columns behind one another: shard by shard, in each the columns in their order.
 
-    Parameters
-    ----------
-    addresses
-        uint64 (m,): where each column begins in memory; its owner must hold it.
-    bounds
-        int64 (m, s + 1): shard j of column i is its rows ``bounds[i, j]:bounds[i, j + 1]``.
-    size
-        Bytes of a row.
-    target
-        uint8, as many bytes as that is in all.
+    Columns begin at `addresses`, uint64 (m,), in memory that the caller holds; shard j of column i is its rows
+    ``bounds[i, j]:bounds[i, j + 1]``, of `size` bytes each. `target` has room for all.
     """
     cdef Py_ssize_t m = bounds.shape[0], shards = bounds.shape[1] - 1, i, j
     cdef size_t at = 0, length

@@ -1,9 +1,8 @@
 """Values: copied at the yield; values that cannot be sent are refused there.
 
 `snapshot()` protects a value from later changes by the user: immutable values stay as they are, arrays are copied, all
-else is pickled (`Pickled`); `restore()` returns the value. `as_row()` turns a number into a row of a column. `pack()`
-and `unpack()` convert a column of Python objects to bytes between ranks, large buffers out of band. Only bytes from
-ranks of this run are ever unpickled.
+else is pickled (`Pickled`); `restore()` returns the value. `as_row()` turns a number into a row of a column. `dumps()`
+makes bytes of a column of Python objects. Only bytes that this user's runs wrote are ever unpickled.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ import copyreg
 import io
 import pickle
 import types
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +21,6 @@ from himach.errors import AnalysisError
 
 #: Types whose values need no copy.
 IMMUTABLE = frozenset({int, float, complex, str, bytes, bool, type(None)})
-# Smaller buffers stay in the pickle: out of band, each costs a padded buffer of its own.
-OUT_OF_BAND = 1 << 14
 
 
 class Pickled(bytes):
@@ -54,31 +51,16 @@ def as_row(value: Any) -> npt.NDArray[Any] | None:
     return None if array.dtype.hasobject else array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def pack(column: Iterable[Any]) -> list[bytes | memoryview]:
-    """Return Python objects as a pickle, followed by its large buffers."""
-    buffers: list[bytes | memoryview] = []
-
-    def set_aside(buffer: pickle.PickleBuffer) -> bool:
-        raw = buffer.raw()
-        if raw.nbytes < OUT_OF_BAND:
-            return True
-        buffers.append(raw)
-        return False
-
-    return [dumps(list(column), set_aside), *buffers]
-
-
-def dumps(value: Any, buffer_callback: Callable[[pickle.PickleBuffer], Any] | None = None) -> bytes:
+def dumps(value: Any) -> bytes:
     """Return snapshots, or tuples, lists and dicts of them, as a pickle."""
     stream = io.BytesIO()
-    _TextPickler(stream, buffer_callback).dump(value)
+    dump(value, stream)
     return stream.getvalue()
 
 
-def unpack(data: bytes | memoryview, *buffers: bytes | memoryview) -> list[Any]:
-    """Return the objects from `pack()`."""
-    values: list[Any] = pickle.loads(data, buffers=buffers)
-    return values
+def dump(value: Any, file: IO[bytes]) -> None:
+    """Write such values as a pickle."""
+    _TextPickler(file).dump(value)
 
 
 def _immutable(value: Any) -> bool:
@@ -117,8 +99,8 @@ class _RefusedError(Exception):
 class _TextPickler(pickle.Pickler):
     """Keeps trailing zeros of numpy strings, which numpy's own pickles drop."""
 
-    def __init__(self, stream: io.BytesIO, buffer_callback: Callable[[pickle.PickleBuffer], Any] | None = None) -> None:
-        super().__init__(stream, protocol=5, buffer_callback=buffer_callback)
+    def __init__(self, stream: IO[bytes]) -> None:
+        super().__init__(stream, protocol=5)
         self.dispatch_table: dict[type, Callable[[Any], Any]] = {
             **copyreg.dispatch_table,
             np.str_: lambda text: (np.str_, (str.__str__(text),)),  # its str() drops them, too

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.engine.pairs.block import Array, Block, Columns, Raw, objects, raw
-from himach.engine.pairs.values import pack, unpack
+from himach.engine.pairs.values import dumps
 from himach.engine.stamps import FrameTable
 from himach.errors import HimachError
 from himach.ranks.communicator import Words, World
@@ -73,17 +73,8 @@ class Exchange:
     ) -> tuple[list[list[Block]], list[FrameTable]]:
         """Send ``outgoing[r]``, and ``tables[r]`` if there are any, to rank r, for all ranks at once (collective).
 
-        Returns
-        -------
-        blocks
-            Per rank, the blocks that it sent to this one. Their columns are valid until the next call.
-        tables
-            Per rank, the table that it sent to this one; valid as long as the blocks.
-
-        Raises
-        ------
-        HimachError
-            On a rank that is out of memory; the others wait for it.
+        Return, per rank, the blocks and the table that it sent to this one, valid until the next call. A rank that is
+        out of memory raises HimachError, and the others wait for it.
         """
         try:
             return self._exchange(outgoing, tables)
@@ -229,13 +220,11 @@ class _Stream:
             self._pieces[:0] = [raw(np.array([len(described)])), described]
         self.size = sum(_aligned(len(piece)) for piece in self._pieces)
 
-    def _add(self, column: Array) -> tuple[np.dtype[Any], tuple[int, ...], list[int]]:
+    def _add(self, column: Array) -> tuple[np.dtype[Any], tuple[int, ...], int]:
         """Add the bytes of a column; return its description."""
-        added = (
-            [np.frombuffer(buffer, np.uint8) for buffer in pack(column)] if column.dtype.hasobject else [raw(column)]
-        )
-        self._pieces += added
-        return column.dtype, column.shape, [len(piece) for piece in added]
+        hasobject = column.dtype.hasobject
+        self._pieces.append(np.frombuffer(dumps(column.tolist()), np.uint8) if hasobject else raw(column))
+        return column.dtype, column.shape, len(self._pieces[-1])
 
     def write(self, memory: Raw) -> None:
         """Write the stream."""
@@ -254,12 +243,11 @@ def _unpacked(received: Raw) -> Iterator[tuple[Head, dict[str, Array]]]:
         start, at = at, at + _aligned(nbytes)
         return received[start : start + nbytes]
 
-    def column(dtype: np.dtype[Any], shape: tuple[int, ...], sizes: list[int]) -> Array:
-        pieces = [take(size) for size in sizes]
+    def column(dtype: np.dtype[Any], shape: tuple[int, ...], nbytes: int) -> Array:
+        piece = take(nbytes)
         if dtype.hasobject:
-            # Copy: arrays among the objects are views of the buffers, which the next exchange overwrites.
-            return objects(unpack(*[piece.copy().data for piece in pieces]))
-        return pieces[0].view(dtype).reshape(shape) if sizes[0] else np.empty(shape, dtype=dtype)
+            return objects(pickle.loads(piece))
+        return piece.view(dtype).reshape(shape) if nbytes else np.empty(shape, dtype=dtype)
 
     (described,) = take(8).view(np.int64).tolist()
     for head, columns in pickle.loads(take(described)):

@@ -8,15 +8,14 @@ With many frames, a rank gets only the stamps of a wave's frames, together with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from himach.engine.pairs.block import MOST_SHARDS, Block, Form
+from himach.engine.pairs.block import Block, Form
 from himach.engine.shuffle.exchange import Exchange, shard_range
 from himach.engine.shuffle.runs import Runs
 from himach.engine.stamps import Frames, FrameTable, Stamps, no_boxes
@@ -31,33 +30,14 @@ DISK_WAVE_FACTOR = 16
 SHARED_STAMP_FRAMES = 1 << 18
 #: Divisor of the wave size if stamps are sent along: they may take several times the bytes of their pairs.
 WITH_STAMPS = 8
-#: A shard larger than this many waves is sent in parts, as far as its keys can be separated.
-LARGE_SHARD_WAVES = 4
 
 Sizes = npt.NDArray[np.int64]
+#: Per node and wave, the shards of its ranks: rank i gets those from cut i to cut i + 1.
+Waves = list[list[list[int]]]
 
 
-class Span(NamedTuple):
-    """Neighbouring shards that go to one node in one wave.
-
-    Those of rank i of the node are ``cuts[i]`` to ``cuts[i + 1]``, in a division of all keys into `shards` shards:
-    parts of a large shard are shards of a finer division.
-    """
-
-    cuts: list[int]
-    shards: int
-
-
-#: Per node and wave, the spans.
-Waves = list[list[list[Span]]]
-#: Sizes of some shards, the number of the first of them, and the total number of shards in this division.
-_Piece = tuple[Sizes, int, int]
-#: Shards of a rank in a wave: the first, the end, and the total number of shards in this division.
-_Fill = tuple[int, int, int]
-
-
-def plan_waves(sizes: Sizes, finer: Mapping[int, Sizes], ranks: Sequence[int], limit: int) -> Waves:
-    """Divide every node's shards into waves of at most `limit` bytes per rank, exceeded only by single shards or parts.
+def plan_waves(sizes: Sizes, ranks: Sequence[int], limit: int) -> Waves:
+    """Divide every node's shards into waves of at most `limit` bytes per rank, exceeded only by single shards.
 
     `sizes`: int64 (shards,): bytes of each shard over all ranks.
     """
@@ -66,62 +46,28 @@ def plan_waves(sizes: Sizes, finer: Mapping[int, Sizes], ranks: Sequence[int], l
         start, _ = shard_range(first, total, len(sizes))
         first += n_ranks
         stop, _ = shard_range(first, total, len(sizes))
-        fills = _fills(_pieces(sizes, finer, start, stop), n_ranks, limit)
-        planned.append([_spans(fills[at : at + n_ranks], n_ranks) for at in range(0, len(fills), n_ranks)])
+        cuts = [start, *_divide(sizes, start, stop, n_ranks, limit)]
+        waves = [cuts[at : at + n_ranks + 1] for at in range(0, len(cuts) - 1, n_ranks)]
+        planned.append([[*wave, *wave[-1:] * (n_ranks + 1 - len(wave))] for wave in waves])
     return planned
 
 
-def large_shards(sizes: Sizes, limit: int) -> dict[int, int]:
-    """Return the shards that are sent in parts, with the number of parts."""
-    shards = len(sizes)
-    large = {}
-    for shard in np.flatnonzero(sizes > LARGE_SHARD_WAVES * limit).tolist():
-        parts = 1
-        while parts * limit < sizes[shard] and shards * parts < MOST_SHARDS:
-            parts *= 2
-        large[shard] = parts
-    return large
-
-
-def _pieces(sizes: Sizes, finer: Mapping[int, Sizes], start: int, stop: int) -> list[_Piece]:
-    """Return the shards from `start` to `stop`, large ones as their parts."""
-    pieces: list[_Piece] = []
-    for large in sorted(shard for shard in finer if start <= shard < stop):
-        parts = finer[large]
-        pieces += [(sizes[start:large], start, len(sizes)), (parts, large * len(parts), len(sizes) * len(parts))]
-        start = large + 1
-    return [*pieces, (sizes[start:stop], start, len(sizes))]
-
-
-def _fills(pieces: Sequence[_Piece], ranks: int, limit: int) -> list[_Fill]:
-    """Divide shards evenly among the ranks of a node, wave by wave."""
-    total = sum(int(sizes.sum()) for sizes, _, _ in pieces)
+def _divide(sizes: Sizes, start: int, stop: int, ranks: int, limit: int) -> list[int]:
+    """Return the ends of about equal pieces of a node's shards, one for each of its ranks in each wave."""
+    total = int(sizes[start:stop].sum())
     waves = max(1, -(-total // (ranks * limit)))
     even = -(-total // (ranks * waves))
-    fills: list[_Fill] = []
-    for sizes, start, shards in pieces:
-        first, nbytes = start, 0
-        for shard, size in enumerate(sizes.tolist(), start):
-            if nbytes and nbytes + size > limit:
-                fills.append((first, shard, shards))
-                first, nbytes = shard, 0
-            nbytes += size
-            if nbytes >= even > 0:
-                fills.append((first, shard + 1, shards))
-                first, nbytes = shard + 1, 0
-        if nbytes:
-            fills.append((first, start + len(sizes), shards))
-    return fills
-
-
-def _spans(fills: Sequence[_Fill], ranks: int) -> list[Span]:
-    """Join the shards of neighbouring ranks in a wave."""
-    spans: list[Span] = []
-    for rank, (start, stop, shards) in enumerate(fills):
-        if not spans or spans[-1].shards != shards:  # shards between two fills are empty
-            spans.append(Span([start] * (ranks + 1), shards))
-        spans[-1].cuts[rank + 1 :] = [stop] * (ranks - rank)
-    return spans
+    ends: list[int] = []
+    nbytes = 0
+    for shard, size in enumerate(sizes[start:stop].tolist(), start):
+        if nbytes and nbytes + size > limit:
+            ends.append(shard)
+            nbytes = 0
+        nbytes += size
+        if nbytes >= even > 0:
+            ends.append(shard + 1)
+            nbytes = 0
+    return [*ends, stop] if nbytes else ends
 
 
 class Shuffle:
@@ -134,7 +80,6 @@ class Shuffle:
         stamps: Stamps,
         numbers: Selected,
         memory: int,
-        together: Callable[[Callable[[], dict[int, Sizes]]], dict[int, Sizes]],
     ) -> None:
         world = exchange.world
         self._node_ranks = world.node_ranks
@@ -153,11 +98,7 @@ class Shuffle:
         if self._frames is None:
             limit = max(1, min(disk_wave, WAVE_BYTES) // WITH_STAMPS)
         self.sizes: Sizes = world.total(runs.sizes())
-        finer: dict[int, Sizes] = {}
-        if large := large_shards(self.sizes, limit):
-            own = together(lambda: {shard: runs.sizes_within(shard, parts) for shard, parts in large.items()})
-            finer = {shard: world.total(parts) for shard, parts in own.items()}
-        self._plan = plan_waves(self.sizes, finer, list(map(len, world.node_ranks)), limit)
+        self._plan = plan_waves(self.sizes, list(map(len, world.node_ranks)), limit)
         self.waves = max(map(len, self._plan))
         self._outgoing: list[list[Block]] = []
         self._tables: list[FrameTable] = []
@@ -169,29 +110,25 @@ class Shuffle:
             return
         self._outgoing = [[] for _ in range(sum(map(len, self._node_ranks)))]
         for ranks, waves in zip(self._node_ranks, self._plan, strict=True):
-            for span in waves[wave] if wave < len(waves) else []:
-                self._take(span, ranks)
+            if wave < len(waves):
+                self._take(waves[wave], ranks)
         if self._frames is None:
             stamped = [self._add_stamps(blocks) for blocks in self._outgoing]
             self._outgoing, self._tables = [blocks for blocks, _ in stamped], [table for _, table in stamped]
 
-    def _take(self, span: Span, ranks: Sequence[int]) -> None:
+    def _take(self, cuts: Sequence[int], ranks: Sequence[int]) -> None:
         """Collect what this rank sends to a node's ranks."""
-        first = span.cuts[0]
-        for block in self._runs.part(first, span.cuts[-1], span.shards):
-            for rank, (start, stop) in zip(ranks, pairwise(span.cuts), strict=True):
+        first = cuts[0]
+        for block in self._runs.part(first, cuts[-1]):
+            for rank, (start, stop) in zip(ranks, pairwise(cuts), strict=True):
                 if block.bounds[start - first] < block.bounds[stop - first]:
                     self._outgoing[rank].append(block.part(start - first, stop - first))
 
     def move(self) -> tuple[list[list[Block]], Frames]:
         """Exchange the prepared wave (collective).
 
-        Returns
-        -------
-        blocks
-            Per rank, the blocks that it sent here. Their columns are valid until the next wave is moved.
-        frames
-            Their frames, and maybe others.
+        Return, per rank, the blocks that it sent here, valid until the next wave is moved, and their frames, and maybe
+        others.
         """
         outgoing, self._outgoing = self._outgoing, []
         tables, self._tables = self._tables, []

@@ -16,8 +16,12 @@ from himach.io.datasets.origin_stamp import OriginStamp
 from himach.io.server.survey import ServedStore
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.store import Dataset, Store, StoreError
-from himach.io.trajectories.index.timeline import Times
-from himach.io.trajectories.index.xdr_index import (
+from himach.io.trajectories.origin import Origin
+from himach.io.trajectories.timeline import Times
+from himach.io.trajectories.urls.byte_file import local_path, read_status
+from himach.io.trajectories.urls.url_names import absolute, is_url, local_file_name
+from himach.io.trajectories.xdr_file import XdrFile
+from himach.io.trajectories.xdr_index import (
     Content,
     XdrIndex,
     are_packed,
@@ -26,10 +30,6 @@ from himach.io.trajectories.index.xdr_index import (
     pack_indexes,
     pack_times,
 )
-from himach.io.trajectories.origin import Origin
-from himach.io.trajectories.urls.byte_file import local_path, read_status
-from himach.io.trajectories.urls.names import absolute, is_url, local_file_name
-from himach.io.trajectories.xdr_file import XdrFile
 from himach.io.universe.topology import bundled_topology
 
 STAMP, TIMES, INDEX = "origin.json", "times", "index"  # names of attachments
@@ -77,7 +77,7 @@ def attach_origin(
 
 def _attach_index(dataset: Dataset, origin: Origin) -> None:
     """Attach the indexes of files and the times of frames unless they are attached already."""
-    indexes = {file.path: file.index for file, _ in origin.files() if isinstance(file, XdrFile)}
+    indexes = {file.path: file.index for file in origin.files if isinstance(file, XdrFile)}
     if indexes and not are_packed(_read_content(dataset, INDEX), indexes):
         dataset.attach(INDEX, pack_indexes(indexes))
     times = origin.known_times

@@ -22,7 +22,7 @@ from himach.io.store.quota import open_store, store_place
 from himach.io.store.sizes import show_size
 from himach.io.store.store import Dataset, Store, StoreError, StoreNotFoundError
 from himach.io.trajectories.origin import Origin
-from himach.io.trajectories.urls.names import absolute, strip_scheme
+from himach.io.trajectories.urls.url_names import absolute, strip_scheme
 from himach.io.universe.topology import bundled_topology, load_topology
 from himach.ranks.communicator import alone
 from himach.selection import Selected
@@ -147,12 +147,12 @@ def as_text(facts: Mapping[str, Any]) -> str:
 
 def _open_store(cache: str | None) -> tuple[Path | str, Store | ServedStore | None, str]:
     """Open the store read-only; return its place, the store, and the text for a dataset that it does not have."""
-    served = cache if cache is not None and cache.startswith("tcp://") else None
-    place = store_place(cache) if served is None else served.partition("?")[0]
+    place: Path | str = store_place(cache)
     try:
-        if served is None:
+        if cache is None or not cache.startswith("tcp://"):
             return place, open_store(cache, create=False, read_only=True), f"nothing in {place}"
-        store, reason = open_cache(served)
+        place = cache.partition("?")[0]
+        store, reason = open_cache(cache)
         if reason:
             warnings.warn(reason, stacklevel=3)
         return place, store, f"nothing in {place}"

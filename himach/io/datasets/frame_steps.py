@@ -94,16 +94,16 @@ def universe_transform(request: FramesRequest) -> Callable[[Universe], None] | N
     own_transform = None if request.universe_input is None else request.universe_input.transform
     done_before = ("whole", "nojump") if request.transform_options.nojump else ()
     steps = [step for step in request.transform if step.name not in done_before]
-    return partial(_add_transformations, own_transform, steps) if steps else own_transform
+    if not steps:
+        return own_transform
 
+    def add_all(universe: Universe) -> None:
+        if own_transform is not None:
+            own_transform(universe)
+        for step in frame_steps(steps, universe):
+            universe.trajectory.add_transformations(step)
 
-def _add_transformations(
-    own_transform: Callable[[Universe], None] | None, steps: Sequence[Transformation | NoJump], universe: Universe
-) -> None:
-    if own_transform is not None:
-        own_transform(universe)
-    for step in frame_steps(steps, universe):
-        universe.trajectory.add_transformations(step)
+    return add_all
 
 
 Ints = npt.NDArray[np.int64]
@@ -111,17 +111,18 @@ Doubles = npt.NDArray[np.float64]
 #: Unit in which shifts are summed, Å: box vectors are float32 and have no finer digits.
 UNIT = 2.0**-30
 
-#: Atoms that jumped, int64 (k,), and the number of each box vector, int64 (k, 3).
-Counts = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 #: Shifted atoms, int64 (k,), and their shifts, int64 (k, 3) in units of `UNIT`.
 Shift = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 #: An atom that jumped, and the number of each box vector.
 JUMP = np.dtype([("atom", np.uint32), ("periods", np.int16, 3)])
+Jumps = npt.NDArray[np.void]
 MOST_PERIODS = np.iinfo(np.int16).max
+#: A box and those around it, in periods.
+CELLS = np.stack(np.meshgrid(*[(0, -1, 1)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
 
 
-def jumps(before: Vectors, after: Vectors, vectors: npt.NDArray[np.float64], frame: int) -> Counts:
-    """Return the periods by which atoms jumped between frames; `vectors` are of the later box, float64 (3, 3), Å."""
+def jumps(before: Vectors, after: Vectors, vectors: npt.NDArray[np.float64], frame: int) -> Jumps:
+    """Return the atoms that jumped between frames, `JUMP` (k,); `vectors` are of the later box, float64 (3, 3), Å."""
     if not np.all(np.diagonal(vectors) > 0):
         raise UsageError(f"frame {frame} has no box by which its atoms could be followed; leave nojump out")
     step = np.empty((3, len(after)))  # by axis, as below
@@ -132,6 +133,11 @@ def jumps(before: Vectors, after: Vectors, vectors: npt.NDArray[np.float64], fra
             np.rint(step[axis] / vectors[axis, axis], out=counts[axis])
             jumped = np.flatnonzero(counts[axis])
             step[:, jumped] -= vectors[axis][:, np.newaxis] * counts[axis, jumped]
+        if np.count_nonzero(vectors) > 3:  # the shortest step may be a neighbouring image
+            x, y, z = step
+            far = np.flatnonzero(x * x + y * y + z * z > (np.diagonal(vectors).min() / 2) ** 2)
+            images = step.T[far][:, np.newaxis] - CELLS @ vectors
+            counts[:, far] += CELLS[(images**2).sum(axis=2).argmin(axis=1)].T
     atoms = np.flatnonzero((counts[0] != 0) | (counts[1] != 0) | (counts[2] != 0))
     counted = counts.T[atoms]
     lost = np.flatnonzero(~(np.abs(counted) < MOST_PERIODS).all(axis=1))
@@ -140,38 +146,15 @@ def jumps(before: Vectors, after: Vectors, vectors: npt.NDArray[np.float64], fra
             f"frame {frame}: atoms cannot be followed to it, {len(lost)} of them: they, or those before, are at no "
             f"place (nan), or jump by {MOST_PERIODS} periods of the box or more; leave this frame out, or nojump"
         )
-    periods = counted.astype(np.int64)
-    if np.count_nonzero(vectors) > 3:  # the shortest step may be a neighbouring image
-        return _nearest(step, vectors, atoms, periods)
-    return atoms, periods
+    jumped_atoms = np.empty(len(atoms), JUMP)
+    jumped_atoms["atom"], jumped_atoms["periods"] = atoms, counted
+    return jumped_atoms
 
 
-def periods_to_shift(counts: Counts, vectors: npt.NDArray[np.float64]) -> Shift:
+def periods_to_shift(jumped_atoms: Jumps, vectors: npt.NDArray[np.float64]) -> Shift:
     """Return the shift of atoms that jumped in a box with these vectors, float64 (3, 3), Å."""
-    atoms, periods = counts
+    atoms, periods = (jumped_atoms[name].astype(np.int64) for name in ("atom", "periods"))
     return atoms, np.rint(periods @ vectors / UNIT).astype(np.int64)
-
-
-def _nearest(
-    step: npt.NDArray[np.float64],
-    vectors: npt.NDArray[np.float64],
-    atoms: npt.NDArray[np.int64],
-    periods: npt.NDArray[np.int64],
-) -> Counts:
-    """Return the jumps with nearer images added where a box that is not rectangular has any."""
-    x, y, z = step
-    far = np.flatnonzero(x * x + y * y + z * z > (np.diagonal(vectors).min() / 2) ** 2)
-    if not len(far):
-        return atoms, periods
-    cells = np.stack(np.meshgrid(*[(0, -1, 1)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
-    best = ((step.T[far][:, np.newaxis] - cells @ vectors) ** 2).sum(axis=2).argmin(axis=1)
-    flags = np.zeros(step.shape[1], bool)
-    flags[atoms] = flags[far[best > 0]] = True
-    moved = np.flatnonzero(flags)
-    combined = np.zeros((len(moved), 3), np.int64)
-    combined[np.searchsorted(moved, atoms)] = periods
-    combined[np.searchsorted(moved, far[best > 0])] += cells[best[best > 0]]
-    return moved, combined
 
 
 def add(shift: Shift, shifts: npt.NDArray[np.int64]) -> None:
@@ -214,7 +197,7 @@ class Paths:
             first.positions = np.array(first.positions)
         self._rows: slice | Ints = slice(0, self._n_atoms)
         self._extract(first)
-        self._jumps: npt.NDArray[np.void] = np.empty(0, JUMP)
+        self._jumps: Jumps = np.empty(0, JUMP)
         self._ends: Ints = np.zeros(1, np.int64)  # of the jumps to each step
         self._vectors: Doubles = np.empty((0, 3, 3))
         self._at = 0  # step that _moved and _shift belong to
@@ -261,7 +244,7 @@ class Paths:
         (self._ends, self._vectors), _ = share_from_first(world, join)
         self._jumps = _share_jumps(world, jump_rows, int(self._ends[part.start]), int(self._ends[-1]))
 
-    def _count_jumps(self, source: Source, part: range) -> tuple[npt.NDArray[np.void], Ints, Doubles]:
+    def _count_jumps(self, source: Source, part: range) -> tuple[Jumps, Ints, Doubles]:
         """Return the jumps to each step of `part` from the one before, their counts, and the box vectors, (n, 3, 3)."""
         jump_rows = [np.empty(0, JUMP)]
         counts, vectors = np.zeros(len(part), np.int64), np.empty((len(part), 3, 3))
@@ -272,7 +255,7 @@ class Paths:
             if step >= part.start:
                 box = vectors[step - part.start] = after.vectors_to_follow()
                 if before is not None:
-                    jump_rows.append(_jumps(before, after, box))
+                    jump_rows.append(jumps(before, after.positions, box, after.number))
                     counts[step - part.start] = len(jump_rows[-1])
             before = after.positions.copy()  # the reader reuses its memory
         return np.concatenate(jump_rows), counts, vectors
@@ -298,14 +281,13 @@ class Paths:
         forward = step > self._at
         for index in range(self._at + 1, step + 1) if forward else range(self._at, step, -1):
             chunk = self._jumps[self._ends[index] : self._ends[index + 1]]
-            atoms = chunk["atom"].astype(np.int64)
-            _, units = periods_to_shift((atoms, chunk["periods"].astype(np.int64)), self._vectors[index])
+            atoms, units = periods_to_shift(chunk, self._vectors[index])
             self._moved[atoms] += units if forward else -units
             self._shift[atoms] = self._moved[atoms] * UNIT
         self._at = step
 
 
-def _share_jumps(world: World, own: npt.NDArray[np.void], first: int, n: int) -> npt.NDArray[np.void]:
+def _share_jumps(world: World, own: Jumps, first: int, n: int) -> Jumps:
     """Return the `n` jumps of all ranks, once in the memory of each node, where this rank's have number `first`.
 
     No rank has more than its own and a piece of them besides.
@@ -322,10 +304,3 @@ def _share_jumps(world: World, own: npt.NDArray[np.void], first: int, n: int) ->
             world.leaders.Allreduce(piece.copy(), piece, world.bor)
     world.node.barrier()
     return jump_rows
-
-
-def _jumps(before: npt.NDArray[np.float32], after: PartialFrame, vectors: Doubles) -> npt.NDArray[np.void]:
-    atoms, periods = jumps(before, after.positions, vectors, after.number)
-    result = np.empty(len(atoms), JUMP)
-    result["atom"], result["periods"] = atoms, periods
-    return result

@@ -12,25 +12,19 @@ from typing import Any
 from himach.errors import UsageError, nearest
 from himach.io.datasets.lookup import dataset_name
 from himach.io.datasets.subsets import parse_atom_count
+from himach.io.server.survey import Holding
 from himach.io.store.cached_frames import base_name
 from himach.io.store.quota import Segment, chosen_quota, open_store, store_place, survey
 from himach.io.store.sizes import show_size
 from himach.io.store.store import Store, StoreBusyError, StoreError, StoreNotFoundError
-from himach.io.trajectories.urls.copies import copies_in, evict
+from himach.io.trajectories.urls.mirror import copies_in, evict
 from himach.ranks.communicator import node_name
 
 
-@dataclass(frozen=True)
-class DatasetEntry:
-    """A dataset in a store: name, hexadecimal generation, subdirectory, numbers of frames."""
+@dataclass
+class DatasetEntry(Holding):
+    """A dataset in this node's store, with the bytes of its subsets, or a copy of a remote file."""
 
-    name: str
-    generation: str
-    directory: str
-    native: int
-    alien: int
-    nbytes: int
-    last_used: int
     note: str = ""
     subsets: tuple[DatasetEntry, ...] = ()
     is_copy: bool = False
@@ -61,33 +55,40 @@ class EvictedDatasets:
 def entries(store: Store) -> list[DatasetEntry]:
     """Return the datasets in a store and its copies of remote files, last used first."""
     listed = [
-        DatasetEntry(copy.name, "", copy.folder.name, 0, 0, copy.nbytes, int(copy.last_used), is_copy=True)
+        DatasetEntry(copy.name, b"", copy.folder.name, copy.nbytes, copy.last_used, is_copy=True)
         for copy in copies_in(store.path)
     ]
-    for directory in sorted({*store.directories()} - {copy.directory for copy in listed}):
-        nbytes, last_used = _measure_directory(store.path / directory)
+    listed += _nest_subsets(list_directories(store))
+    return sorted(listed, key=lambda entry: (-entry.last_used, entry.name))
+
+
+def list_directories(store: Store) -> list[DatasetEntry]:
+    """Return the datasets and subsets in a store, flat; one that cannot be opened goes by its directory."""
+    listed = []
+    for directory in sorted({*store.directories()} - {copy.folder.name for copy in copies_in(store.path)}):
+        entry = DatasetEntry(directory, b"", directory, *_measure_directory(store.path / directory))
         try:
             dataset = store.open_directory(directory)
             facts = dataset.facts()
+            entry.name, entry.generation = dataset.name, dataset.generation
+            entry.n_native, entry.n_alien = facts["native"], facts["alien"]
+            if n_refused := facts["refused_segments"]:
+                entry.note = f"{n_refused} segments of another version or dataset are left alone"
         except StoreError as error:
-            listed.append(DatasetEntry(directory, "", directory, 0, 0, nbytes, last_used, str(error)))
-            continue
-        n_refused = facts["refused_segments"]
-        note = f"{n_refused} segments of another version or dataset are left alone" if n_refused else ""
-        counts = facts["native"], facts["alien"]
-        listed.append(DatasetEntry(dataset.name, dataset.generation.hex(), directory, *counts, nbytes, last_used, note))
-    return sorted(_nest_subsets(listed), key=lambda entry: (-entry.last_used, entry.name))
+            entry.note = str(error)
+        listed.append(entry)
+    return listed
 
 
 def _nest_subsets(listed: list[DatasetEntry]) -> list[DatasetEntry]:
     """Move subsets into the entries of their datasets; a subset without its dataset stays an entry of its own."""
-    subsets: dict[tuple[str, str], list[DatasetEntry]] = {}
+    subsets: dict[tuple[str, bytes], list[DatasetEntry]] = {}
     for entry in listed:
         if entry.atoms:
             subsets.setdefault((base_name(entry.name), entry.generation), []).append(entry)
     nested = []
     for entry in listed:
-        parts = sorted(subsets.get((entry.name, entry.generation), []), key=lambda part: (-part.alien, part.name))
+        parts = sorted(subsets.get((entry.name, entry.generation), []), key=lambda part: (-part.n_alien, part.name))
         nbytes = entry.nbytes + sum(part.nbytes for part in parts)
         nested.append(replace(entry, nbytes=nbytes, subsets=tuple(parts)))
     nested_directories = {part.directory for entry in nested for part in entry.subsets}
@@ -112,7 +113,7 @@ def status(choice: str | None, quota: str | None = None) -> dict[str, Any]:
         facts["identity"] = None if store is None else store.identity
         facts["copies"] = sum(entry.nbytes for entry in listed if entry.is_copy)
         facts["datasets"] = sum(not entry.is_copy for entry in listed)
-        facts |= {"native": sum(entry.native for entry in listed), "alien": sum(entry.alien for entry in listed)}
+        facts |= {"native": sum(entry.n_native for entry in listed), "alien": sum(entry.n_alien for entry in listed)}
         notes += [f"{entry.name}: {entry.note}" for entry in listed if entry.note]
     return facts | ({"note": "; ".join(dict.fromkeys(notes))} if notes else {})
 

@@ -22,11 +22,11 @@ from himach.io.store.bodhi import ServerRefusedError
 from himach.io.store.cached_frames import CachedFrames, base_name
 from himach.io.store.quota import find_other_owner, open_chosen
 from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError
-from himach.io.trajectories.index.xdr_index import XdrIndex
 from himach.io.trajectories.keywords import frame_names
 from himach.io.trajectories.origin import Origin, open_origin
 from himach.io.trajectories.urls.byte_file import exists
-from himach.io.trajectories.urls.names import absolute, is_url
+from himach.io.trajectories.urls.url_names import absolute, is_url
+from himach.io.trajectories.xdr_index import XdrIndex
 from himach.io.universe.topology import load_topology
 
 if TYPE_CHECKING:

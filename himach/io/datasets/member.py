@@ -7,13 +7,13 @@ import glob
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from himach.errors import UsageError, nearest
-from himach.io.trajectories.urls.names import is_url, strip_scheme
+from himach.io.trajectories.urls.url_names import is_url, strip_scheme
 
 #: Columns of a table of members that are not metadata.
 MEMBER_COLUMNS = ("name", "trajectory", "topology", "group", "start", "stop", "step")
@@ -283,19 +283,3 @@ def _fill_pattern(topology: str | os.PathLike[str] | None, stars: Sequence[str])
         )
     values = iter(stars)
     return WILD.sub(lambda _: next(values), text)
-
-
-class Lazy(Sequence[Any]):
-    """Items that are made each time they are taken: together they would not fit in memory."""
-
-    def __init__(self, sources: Sequence[Any], make: Callable[[Any], Any]) -> None:
-        self._sources, self._make = sources, make
-
-    def __len__(self) -> int:
-        return len(self._sources)
-
-    def __getitem__(self, at: Any) -> Any:
-        return self._make(self._sources[at])
-
-    def __iter__(self) -> Iterator[Any]:
-        return map(self._make, self._sources)  # `Sequence` would take an IndexError of `make` for the end

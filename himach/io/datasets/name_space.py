@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 
 from himach.errors import ServerUnreachableError
 from himach.io.datasets.attachment import AUTHOR, COPIES, STAMP
-from himach.io.datasets.listing import entries, open_existing
+from himach.io.datasets.listing import list_directories, open_existing
 from himach.io.datasets.origin_stamp import OriginStamp
 from himach.io.datasets.subsets import parse_atom_count
 from himach.io.server.client import find
@@ -84,29 +84,20 @@ def _survey_local(cache: str | None, seconds: float) -> Survey:
 
 def _answer_from_store(store: Store) -> Answer:
     """Return the answer that a server of this store would give."""
-    answer = Answer(Server(str(store.path)), node_name(), store.identity, ())
-    for row in entries(store):
-        holding = Holding(row.name, b"", row.directory, b"", "", 0, row.native, row.alien, 0, row.last_used, None, None)
-        holding.nbytes = row.nbytes - sum(subset.nbytes for subset in row.subsets)
-        answer.holdings.append(holding)
+    answer = Answer(Server(str(store.path)), node_name(), store.identity)
+    for holding in list_directories(store):
         try:
-            dataset = store.open_directory(row.directory)
+            dataset = store.open_directory(holding.directory)
             copies = (dataset.attachment(COPIES) or b"").decode(errors="replace")
-            holding.generation, holding.stamp = dataset.generation, dataset.attachment(STAMP) or b""
+            holding.stamp = dataset.attachment(STAMP) or b""
             holding.author = (dataset.attachment(AUTHOR) or b"").decode(errors="replace")
             holding.copies = int(copies) if copies.isdecimal() else 0
             holding.native, holding.alien = dataset.native, dataset.alien
         except StoreNotFoundError:
-            answer.holdings.pop()
             continue
         except StoreError as error:
             holding.oddity = str(error)
-        for subset in row.subsets:
-            with contextlib.suppress(StoreError):
-                alien = store.open_directory(subset.directory).alien
-                answer.holdings.append(
-                    replace(holding, name=subset.name, nbytes=subset.nbytes, native=BitMap64(), alien=alien)
-                )
+        answer.holdings.append(holding)
     return answer
 
 
@@ -146,12 +137,12 @@ def _join_holdings(parts: Sequence[tuple[Answer, Holding]], subsets: Sequence[Ho
     """Join the parts of one dataset that several stores hold."""
     sets: dict[str, BitMap64] = {}
     for item in subsets:
-        sets[item.name] = sets.get(item.name, BitMap64()) | (item.native or BitMap64()) | (item.alien or BitMap64())
+        sets[item.name] = sets.get(item.name, BitMap64()) | item.native | item.alien
     holdings = [item for _, item in parts]
     cached, levels = BitMap64(), list[BitMap64]()
     for item in holdings:
-        cached |= (item.native or BitMap64()) | (item.alien or BitMap64())
-        _count_copies(levels, item.native or BitMap64())
+        cached |= item.native | item.alien
+        _count_copies(levels, item.native)
     stamps = [stamp for item in holdings if (stamp := OriginStamp.parse(item.stamp or None)) is not None]
     newest = max(stamps, key=lambda item: (item.sequence, item.n_frames), default=None)
     frames = newest.n_frames if newest is not None else (cached.max() + 1 if cached else 0)
@@ -161,7 +152,7 @@ def _join_holdings(parts: Sequence[tuple[Answer, Holding]], subsets: Sequence[Ho
         generation=holdings[0].generation.hex(),
         frames=frames,
         held=len(cached),
-        missing=_find_missing(cached, frames),
+        missing=list((BitMap64(range(min(frames, len(cached) + MAX_NAMED_FRAMES))) - cached)[:MAX_NAMED_FRAMES]),
         copies=_copy_range(levels),
         wanted_copies=max(item.copies for item in holdings),
         nodes=sorted({answer.node for answer, item in parts if item.n_native + item.n_alien or item.native}),
@@ -194,16 +185,3 @@ def _copy_range(levels: Sequence[BitMap64]) -> tuple[int, int] | None:
         return None
     least = next((k for k in range(1, len(levels)) if len(levels[k]) < len(levels[0])), len(levels))
     return least, len(levels)
-
-
-def _find_missing(cached: BitMap64, frames: int) -> list[int]:
-    """Return the first missing frames of a dataset."""
-    if len(cached) == frames:
-        return []
-    missing: list[int] = []
-    for start in range(0, frames, 1 << 16):
-        block = range(start, min(frames, start + (1 << 16)))
-        missing += (BitMap64(block) - cached)[: MAX_NAMED_FRAMES - len(missing)]
-        if len(missing) >= MAX_NAMED_FRAMES:
-            break
-    return missing

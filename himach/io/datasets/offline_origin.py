@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 
 import numpy as np
 from pyroaring import BitMap64
@@ -18,16 +19,15 @@ from himach.io.datasets.lookup import OriginChoice, read_frames
 from himach.io.datasets.origin_stamp import OriginStamp
 from himach.io.datasets.request import DatasetRequest, FramesRequest
 from himach.io.server.survey import ServedStore
-from himach.io.store.cached_frames import CHUNK, CachedFrames, chunks, mask_of, select_range
+from himach.io.store.cached_frames import CachedFrames, chunks, select_range
 from himach.io.store.store import Store
-from himach.io.trajectories.index.timeline import FrameTimes, InterpolatedTimes, Times
-from himach.io.trajectories.join import FilePart
 from himach.io.trajectories.keywords import check, find_readers, parser_class
 from himach.io.trajectories.origin import Origin, OriginFacts
+from himach.io.trajectories.timeline import FrameTimes, InterpolatedTimes
 from himach.io.trajectories.xdr_file import AbsentFile
 from himach.ranks.collective import on_first_rank, run_collectively, warn_once
 from himach.ranks.communicator import Communicator, World
-from himach.selection import Selected, chosen, find_steps, is_sparse, numbers_at
+from himach.selection import Selected, chosen, find_steps, is_sparse
 
 #: Missing frames that a warning names.
 MAX_NAMED_FRAMES = 5
@@ -52,7 +52,7 @@ def offline_origin(
     times = files.times
     known = None if times is None else times.__getitem__
     frames = range(stamp.n_frames) if select is None else run_collectively(comm, lambda: select(stamp.n_frames, known))
-    needed = _needed_frames(files.times, frames)
+    needed = sorted({0, frames[0], *(_sample(frames) if times is None else ())})
     between = times is None and select is None  # a reader may request the time of any frame
     if choice.is_pushed:
         by_rank = comm.gather(run_collectively(comm, partial(_cached_numbers, world, cached)))
@@ -83,13 +83,10 @@ def _files(
     return files if comm.size == 1 else deepcopy(files)  # with the bytes of the indexes
 
 
-def _needed_frames(times: Times | None, frames: Selected) -> list[int]:
-    """Return the frames of the origin that setting up a run needs."""
-    needed = {0, frames[0]}
-    if times is None:
-        middle = max(0, (len(frames) - 1) // 2)
-        needed.update(frames[step] for step in (1, middle, middle + 1, -2, -1) if -len(frames) <= step < len(frames))
-    return sorted(needed)
+def _sample(frames: Selected | BitMap64) -> list[int]:
+    """Return the first, middle and last two frames, ascending, by which `Origin.dt` tells whether times are even."""
+    n = len(frames)
+    return sorted({frames[step] for step in (0, 1, (n - 1) // 2, (n + 1) // 2, n - 2, n - 1) if 0 <= step < n})
 
 
 def _origin(
@@ -99,14 +96,13 @@ def _origin(
     topology = request.topology or next(reversed([*stamp.topologies]), None)
     parser = None if topology is None else parser_class(os.fspath(topology), request.keywords.get("topology_format"))
     check(request.keywords, find_readers(stamp.kinds), [] if parser is None else [parser])
-    parts, first = [], 0
+    files, first = [], 0
     for path, kind, n_frames in zip(stamp.paths, stamp.kinds, stamp.part_frames, strict=True):
         part_times = times if times is None or len(stamp.paths) == 1 else times[first : first + n_frames]
-        file = AbsentFile(path, kind, n_frames, stamp.n_atoms, part_times, stamp.own_keywords, first, stored)
-        parts.append(FilePart(file, n_frames))
+        files.append(AbsentFile(path, kind, n_frames, stamp.n_atoms, part_times, stamp.own_keywords, first, stored))
         first += n_frames
     facts = OriginFacts(stamp.fingerprint, stamp.timestep, stamp.has_velocities, stamp.has_forces)
-    return Origin(parts, request.keywords, facts)
+    return Origin(files, request.keywords, facts)
 
 
 @dataclass(frozen=True)
@@ -130,27 +126,22 @@ def select_pushed(frames: Selected, present: BitMap64) -> Pushed:
     if not n:
         range_text = f"; those that are: {present.min()} to {present.max()}" if present else ""
         raise UsageError(f"none of the frames selected is there{range_text}")
-    sample = [there[i] for i in sorted({0, 1, n // 2 - 1, n // 2, n - 2, n - 1}) if 0 <= i < n]
     if n == len(frames):
-        return Pushed(frames, sample, "")
-    absent: list[int] = []
-    last = min(len(frames), n + MAX_NAMED_FRAMES)
-    for start in range(0, last, CHUNK):
-        numbers = numbers_at(frames, np.arange(start, min(last, start + CHUNK)))
-        absent += numbers[~mask_of(there, numbers)][: MAX_NAMED_FRAMES - len(absent)].tolist()
+        return Pushed(frames, _sample(there), "")
+    absent = list(islice((number for number in frames if number not in there), MAX_NAMED_FRAMES))
     names = ", ".join(map(str, sorted(absent)))
     n_absent = len(frames) - n
     left_out = f"{n_absent} of {len(frames)} frames selected are on no node that takes part, and are left out"
     warning = f"{left_out}: {names}{', ...' if n_absent > len(absent) else ''}"
     if not isinstance(frames, range) or not is_sparse(len(frames), len(present)):
         low, high = sorted(find_steps(frames, np.array([there.min(), there.max()])).tolist())
-        return Pushed(frames[low : high + 1], sample, warning)
+        return Pushed(frames[low : high + 1], _sample(there), warning)
     if frames.step < 0:
         raise UsageError(
             f"{len(frames)} frame numbers, of which so few are there, are not taken backwards: leave out a "
             "negative step"
         )
-    return Pushed(chosen(np.asarray(there.to_array(), dtype=np.int64), frames.stop), sample, warning)
+    return Pushed(chosen(np.asarray(there.to_array(), dtype=np.int64), frames.stop), _sample(there), warning)
 
 
 def _selected(frames: Selected, present: BitMap64) -> BitMap64:

@@ -38,14 +38,12 @@ from himach.io.datasets.source import Source
 from himach.io.datasets.universe_input import MemoryFrames
 from himach.io.server.survey import ServedStore
 from himach.io.store.cached_frames import CachedFrames
-from himach.io.store.quota import set_chosen_quota
+from himach.io.store.quota import check_quota, chosen_quota, open_chosen, set_chosen_quota
 from himach.io.store.store import Dataset, Store, StoreError, StoreNotFoundError
-from himach.io.trajectories.index.walk import PART_BYTES, join_parts, long_files, walk_part
-from himach.io.trajectories.index.xdr_index import XdrIndex
-from himach.io.trajectories.join import FilePart
 from himach.io.trajectories.origin import Origin, open_origin
 from himach.io.trajectories.urls.byte_file import ask_again, close_mirrors, exists
-from himach.io.trajectories.urls.copies import keep_in
+from himach.io.trajectories.urls.mirror import keep_in
+from himach.io.trajectories.xdr_index import PART_BYTES, XdrIndex, join_parts, long_files, walk_part
 from himach.io.universe.topology import copy_topology, load_topology
 from himach.ranks.collective import on_first_rank, run_collectively, warn_once
 from himach.ranks.communicator import Communicator, World, alone, node_name
@@ -103,14 +101,14 @@ class OpenDataset:
         keep = self.quota > 0 and self.cached is not None
         return Source(self.origin, self.cached, keep, watch=watch)
 
-    def find_topology(self, keywords: Mapping[str, Any]) -> Topology | None:
+    def find_topology(self) -> Topology | None:
         """Return the dataset's own topology or the last one used with it; None if unknown."""
         attached = self.topologies()
         last, node_dataset = next(reversed([*attached]), None), own_dataset(self.cached)
         if last is not None and not exists(last):
-            return load_attached(None, self.origin, keywords, attached, node_dataset)
+            return load_attached(None, self.origin, {}, attached, node_dataset)
         try:
-            return load_topology(last, self.origin, keywords, node_dataset)
+            return load_topology(last, self.origin, {}, node_dataset)
         except UsageError:
             if last is None:  # it has none of its own
                 return None
@@ -181,7 +179,7 @@ def _topology(job: FramesRequest, dataset: OpenDataset) -> Topology:
 
 def _open_memory(world: World, job: FramesRequest, frames: MemoryFrames) -> OpenDataset:
     """Open a job whose frames are in the memory of a Universe; it has no cache (collective)."""
-    origin = Origin([FilePart(frames, frames.n_frames)], {}, frames.facts())
+    origin = Origin([frames], {}, frames.facts())
     fingerprint = world.comm.bcast(origin.fingerprint)
 
     def compare() -> None:
@@ -379,11 +377,11 @@ class FramesAhead:
         self._frames = range(dataset.origin.n_frames)
         self._source: Source | None = None
         self._closing: weakref.finalize[[], FramesAhead] | None = None
-        self._reading: Iterator[RawFrame] = iter(())
         self.rewind()
 
     def rewind(self) -> None:
         """Expect the first frame next, then its successors."""
+        self._reading: Iterator[RawFrame] = iter(())
         self._planned = range(0)
         self._last, self._step = -1, 1
 
@@ -408,18 +406,14 @@ class FramesAhead:
         else:
             self._planned = range(number, number + 1)
         self._step = step
-        self._reading = self._open().read(np.arange(self._planned.start, self._planned.stop, self._planned.step))
-
-    def _open(self) -> Source:
         if self._source is None:
             self._source = self._dataset.source()
             # Runs at process exit too, so that frames read are kept.
             self._closing = weakref.finalize(self, self._source.close)
-        return self._source
+        self._reading = self._source.read(np.arange(self._planned.start, self._planned.stop, self._planned.step))
 
     def close(self) -> None:
         """Close the source, which keeps the frames read; a later call reopens it."""
-        self._reading = iter(())
         self.rewind()
         if self._closing is not None:
             self._closing()
@@ -437,6 +431,17 @@ def open_store(comm: Communicator, choice: str) -> tuple[Store | ServedStore | N
     quota, reason = run_collectively(comm, lambda: set_chosen_quota(store) if isinstance(store, Store) else (0, ""))
     warn_once(comm, [reason + location] if reason else [])
     return store, quota
+
+
+def open_to_write(choice: str, refusal: str, quota: str | int | None = None) -> Store:
+    """Open the chosen store with its quota; raise UsageError, by default with `refusal`, if there is none."""
+    store, reason = open_chosen(choice)
+    if store is None:
+        raise UsageError(reason or refusal)
+    quota = chosen_quota(store.path, quota)
+    check_quota(store.path, quota)
+    store.set_quota(quota)
+    return store
 
 
 def open_generation(

@@ -19,11 +19,11 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from himach.errors import TrajectoryError, UsageError
 from himach.frame import RawFrame
 from himach.io.store.bodhi import crc32c
-from himach.io.trajectories.failures import retry
+from himach.io.trajectories.file_failures import retry
 from himach.io.trajectories.keywords import TOPOLOGY_KEYWORDS
 from himach.io.trajectories.origin import PUSHED, Origin
 from himach.io.trajectories.urls.byte_file import read_status
-from himach.io.trajectories.urls.names import absolute, is_url
+from himach.io.trajectories.urls.url_names import absolute, is_url
 
 #: Version of the stamp and of how frames are read; frames kept under another version are not served.
 VERSION = 3
@@ -60,7 +60,7 @@ class FileState(NamedTuple):
 def content_files(origin: Origin) -> list[str]:
     """Return the files whose content identifies the origin."""
     paths: list[str] = []
-    for file, _ in origin.files():
+    for file in origin.files:
         paths += [*file.stamps, *file.content(MAX_FILES)]
     return list(dict.fromkeys(paths))
 
@@ -101,7 +101,7 @@ class OriginStamp:
             paths=origin.paths,
             kinds=origin.kinds,
             keywords=frame_keywords(keywords),
-            part_frames=tuple(n_frames for _, n_frames in origin.files()),
+            part_frames=tuple(file.n_frames for file in origin.files),
             n_frames=origin.n_frames,
             n_atoms=origin.n_atoms,
             fingerprint=origin.fingerprint,
@@ -111,7 +111,7 @@ class OriginStamp:
             files=files,
             content=content,
             lasting=lasting,
-            own_keywords={**origin.files()[0][0].keywords, **_json_values(keywords)},
+            own_keywords={**origin.files[0].keywords, **_json_values(keywords)},
             sequence=_next_sequence(content, known),
             seen=time.time(),
         )
@@ -272,7 +272,7 @@ class OriginChangedError(TrajectoryError):
 
 def lasting_files(files: Sequence[FileState], origin: Origin) -> tuple[FileState, ...]:
     """Return the `content_files` that are not rewritten when frames are added."""
-    rewritten = {path for file, _ in origin.files() for path in file.rewritten}
+    rewritten = {path for file in origin.files for path in file.rewritten}
     return tuple(file for file in files if file.path not in rewritten)
 
 
@@ -303,7 +303,7 @@ class OriginWatch:
         self._rank_name = rank_name
         self._noted_files = {file.path: file for file in lasting_files(stamp.files, origin)}
         self._equal_states = dict(self._noted_files)  # states with the noted content
-        stamps = [path for file, _ in origin.files() for path in file.stamps]
+        stamps = [path for file in origin.files for path in file.stamps]
         self._paths = tuple(path for path in self._noted_files if leads or path in stamps)
 
     def check_at_start(self) -> None:

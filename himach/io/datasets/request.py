@@ -240,6 +240,7 @@ class FramesRequest(DatasetRequest):
             requested = [f"{name} {getattr(self, name)}" for name in ("start", "stop", "step") if getattr(self, name)]
             raise UsageError(
                 f"no frame is selected: the trajectory has {n_frames} frames (0 to {n_frames - 1})"
+                + (", {:g} to {:g} ps".format(*times([0, n_frames - 1])) if times is not None and n_frames else "")
                 + (f"; asked for {', '.join(requested)}" if requested else "")
             )
         return frames

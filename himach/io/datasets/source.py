@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -39,28 +39,27 @@ class Source(FrameSource):
         first: int = -1,
     ) -> None:
         self._options = options
-        self._writeback: Writeback | None = None
+        self._writebacks: list[Writeback] = []
         if isinstance(cached, Dataset) and keep and origin.present:
             atoms = options.atoms if options.atoms is not None and len(options.atoms) else None
+            holds = None if watch is None else watch.holds
+            if atoms is not None:
+                self._writebacks.append(Writeback(cached, holds, atoms=atoms))
             cores = CpuBudget(ranks, only_idle=atoms is not None)
-            self._writeback = Writeback(cached, None if watch is None else watch.holds, cores, atoms, first)
-        self._cached = (
-            None if cached is None else StoredFrames(cached, self._writeback is not None, _connect_server(cached))
-        )
+            self._writebacks.append(Writeback(cached, holds, cores, first=first))
+        self._cached = None if cached is None else StoredFrames(cached, bool(self._writebacks), _connect_server(cached))
         self._caches: list[StoredFrames] = [*open_kept_atoms(cached, options.atoms, origin.n_atoms)]
         if self._cached is not None:
             self._caches.append(self._cached)
-        self._origin = _OriginFrames(origin, watch, self._writeback)
+        self._origin, self._watch = origin, watch
+        self._has_read_origin = False
+        self._check_at = 0.0
+        self.bytes_origin = 0  # read so far from the origin
 
     @property
     def lost(self) -> str:
         """Why another user's store was abandoned; empty if it was not, or if none is used."""
         return "" if self._cached is None else self._cached.lost
-
-    @property
-    def bytes_origin(self) -> int:
-        """Bytes read so far from the origin."""
-        return self._origin.nbytes
 
     @property
     def bytes_cache(self) -> int:
@@ -87,7 +86,7 @@ class Source(FrameSource):
             places[self._caches[place].holds(numbers)] = place
         for start, stop in _split_runs(places):
             if places[start] == len(self._caches):
-                yield from self._origin.read(numbers[start:stop], options or self._options)
+                yield from self._read_origin(numbers[start:stop], options or self._options)
             else:
                 yield from self._read_cache(int(places[start]), numbers[start:stop], options)
 
@@ -105,77 +104,48 @@ class Source(FrameSource):
             else:
                 yield from self._read(numbers[done : done + 1], options, place + 1)
 
+    def _read_origin(self, numbers: Numbers, options: ReadOptions, keep: bool = True) -> Iterator[RawFrame]:
+        """Read frames of the origin, which is checked periodically; `keep` offers them to the writeback."""
+        self._has_read_origin = True
+        done = left = 0
+        reading = self._origin.read(numbers, options)
+        try:
+            for frame in reading if self._watch is None else self._watch.reading(reading):
+                if self._watch is not None and time.monotonic() > self._check_at:
+                    self._watch.check()
+                    self._check_at = time.monotonic() + CHECK_SECONDS
+                done += 1
+                for writeback in self._writebacks if keep else ():
+                    writeback.offer(frame)
+                left += frame.left if frame.coded is None else frame.coded.left
+                yield frame
+        finally:
+            self.bytes_origin += self._origin.nbytes(numbers[:done]) - left
+
     def _read_field(self, options: ReadOptions, number: int, field: int) -> RawFrame:
         """Read a field of a frame from any place; later reads include that field."""
         if field == DATA:  # only the origin has it
-            return replace(next(self._origin.read_data(number)), unread=FIELDS)
+            return replace(next(self._read_origin(np.array([number]), NO_ATOMS, keep=False)), unread=FIELDS)
         self._options = replace(self._options, fields=self._options.fields | field)
         return next(self._read(np.array([number]), replace(options, fields=field), 0))
 
     def confirm(self) -> None:
         """Check after the last frame that the origin did not change while this rank read it."""
-        self._origin.confirm()
+        if self._watch is not None and self._has_read_origin:
+            self._watch.check()
 
     def hurry(self) -> None:
         """Store the frames read so far before this process ends; may be called from any thread."""
-        if self._writeback is not None:
-            self._writeback.close()
+        for writeback in self._writebacks:
+            writeback.close()
 
     def close(self, keep: bool = True) -> WriteResult:
-        """Close all places and return the result of caching frames; drop these frames unless `keep`."""
+        """Close all places and return the result of caching frames, or their needed atoms; drop them unless `keep`."""
         self._origin.close()
         if self._cached is not None:
             self._cached.close()
-        return WriteResult() if self._writeback is None else self._writeback.close(keep)
-
-
-class _OriginFrames(FrameSource):
-    """Frames of the origin, which is checked periodically; every frame is offered to the writeback."""
-
-    def __init__(self, origin: Origin, watch: OriginWatch | None, writeback: Writeback | None) -> None:
-        self._origin = origin
-        self._watch = watch
-        self._writeback = writeback
-        self._has_read = False
-        self._check_at = 0.0
-        self.nbytes = 0
-
-    def holds(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
-        return self._origin.holds(numbers)
-
-    def read(self, numbers: Sequence[int] | Numbers, options: ReadOptions = WHOLE) -> Iterator[RawFrame]:
-        done = left = 0
-        try:
-            for frame in self._read_watched(numbers, options):
-                done += 1
-                if self._writeback is not None:
-                    self._writeback.offer(frame)
-                left += frame.left if frame.coded is None else frame.coded.left
-                yield frame
-        finally:
-            self.nbytes += self._origin.nbytes(numbers[:done]) - left
-
-    def read_data(self, number: int) -> Iterator[RawFrame]:
-        self.nbytes += self._origin.nbytes((number,))
-        return self._read_watched([number], NO_ATOMS)
-
-    def _read_watched(self, numbers: Iterable[int], options: ReadOptions) -> Iterator[RawFrame]:
-        self._has_read = True
-        if self._watch is None:
-            yield from self._origin.read(numbers, options)
-            return
-        for frame in self._watch.reading(self._origin.read(numbers, options)):
-            if time.monotonic() > self._check_at:
-                self._watch.check()
-                self._check_at = time.monotonic() + CHECK_SECONDS
-            yield frame
-
-    def confirm(self) -> None:
-        if self._watch is not None and self._has_read:
-            self._watch.check()
-
-    def close(self) -> None:
-        self._origin.close()
+        results = [writeback.close(keep) for writeback in self._writebacks]
+        return results[0] if results else WriteResult()
 
 
 def _split_runs(values: Numbers) -> Iterator[tuple[int, int]]:

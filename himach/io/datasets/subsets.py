@@ -187,13 +187,13 @@ class KeptAtoms(StoredFrames):
             return
         rows = np.searchsorted(self._atoms, needed)
         for frame in super().read(numbers, replace(options, atoms=rows)):
-            is_whole = frame is not None and self._spread(frame, options.fields or FIELDS, rows)
+            is_whole = frame is not None and self._spread(frame, options.fields or FIELDS, needed, rows)
             if frame is not None and not is_whole:
                 self._reason = DAMAGED
             yield frame if is_whole else None
 
-    def _spread(self, frame: RawFrame, fields: int, rows: Numbers) -> bool:
-        """Scatter a frame's vectors into a whole frame; return False if the number of atoms differs."""
+    def _spread(self, frame: RawFrame, fields: int, needed: Numbers, rows: Numbers) -> bool:
+        """Scatter vectors of `needed` atoms into a whole frame; return False if the number of atoms differs."""
         for name in [name for field, name in NAMES.items() if field & fields]:
             vectors = getattr(frame, name)
             if vectors is None:
@@ -205,7 +205,7 @@ class KeptAtoms(StoredFrames):
                 self._memory[name] = memory, memory.view(VECTOR)[:, 0]
             whole, items = self._memory[name]
             own_items = vectors.view(VECTOR)[:, 0]
-            items[self._atoms[rows]] = own_items if len(rows) == len(own_items) else own_items[rows]
+            items[needed] = own_items if len(rows) == len(own_items) else own_items[rows]
             setattr(frame, name, whole)
         return True
 

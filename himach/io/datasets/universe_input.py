@@ -16,8 +16,8 @@ import numpy as np
 
 from himach.errors import UsageError
 from himach.frame import RawFrame
-from himach.io.trajectories.index.timeline import Times, even_times
 from himach.io.trajectories.origin import OriginFacts
+from himach.io.trajectories.timeline import Times, even_times
 from himach.io.trajectories.xdr_file import FrameFile
 from himach.ranks.shared_arrays import SharedArrays, SharedObject
 
@@ -139,7 +139,7 @@ def from_universe(universe: Universe) -> UniverseInput:
     return UniverseInput(
         trajectories=[Path("memory")] if frames is not None else _files(reader),
         topology_file=Path(file) if isinstance(file, str | Path) and os.path.exists(file) else None,
-        keywords={} if frames is not None else _keywords(reader),
+        keywords={} if frames is not None else reader_keywords(reader),
         frames=frames,
         n_frames=int(reader.n_frames),
         # A MemoryReader has applied them to all frames already.
@@ -170,7 +170,7 @@ def _files(reader: Any) -> list[Path]:
     return [Path(str(name).removeprefix(SCHEME).partition("?")[0]) for name in names]
 
 
-def _keywords(reader: Any) -> dict[str, Any]:
+def reader_keywords(reader: Any) -> dict[str, Any]:
     """Return the keywords that the reader was opened with, except defaults."""
     from himach.io.trajectories.keywords import reader_class
 

@@ -85,46 +85,9 @@ class WriteResult:
     reason: str = ""  # first error, if any
 
 
-class Writeback:
-    """Keeps frames of the origin in a store: some atoms of every frame, whole frames as CPU time permits."""
-
-    def __init__(
-        self,
-        dataset: Dataset,
-        holds: Callable[[Sequence[int]], bool] | None = None,
-        cores: CpuBudget | None = None,
-        atoms: npt.NDArray[np.int64] | None = None,
-        first: int = -1,
-    ) -> None:
-        self._dataset = dataset
-        self._holds = holds
-        self._atoms = atoms
-        self._first = first
-        self._whole = _Queue(dataset, holds, cores)
-        self._subset: _Queue | None = None
-
-    def offer(self, frame: RawFrame) -> None:
-        """Queue a copy of a frame; the memory of a coded one is taken and replaced. Never raises."""
-        if self._atoms is not None and self._subset is None:
-            try:
-                self._subset = _Queue(open_subset(self._dataset, self._atoms).dataset, self._holds, atoms=self._atoms)
-            except StoreError:  # no room for another directory: keep whole frames if possible
-                self._atoms = None
-        if self._subset is not None:
-            self._subset.offer(frame)
-        if not frame.left:
-            self._whole.offer(frame, always=frame.number == self._first)
-
-    def close(self, keep: bool = True) -> WriteResult:
-        """Write queued frames, unless the disk is too slow, or drop them; return the subset's result, if any."""
-        subset_result = None if self._subset is None else self._subset.close(keep)
-        whole_result = self._whole.close(keep)
-        return subset_result or whole_result
-
-
 @dataclass(eq=False)
-class _Queue:
-    """Writes frames, or some atoms of them, to a dataset as aliens in a background thread.
+class Writeback:
+    """Writes whole frames to a dataset as aliens in a background thread, or some `atoms` of all frames to its subset.
 
     A frame is copied once; a compressed frame's memory is taken over instead. The store's library packs and writes
     without the GIL. If the disk is slower than the analysis, the queue fills: the analysis waits for a
@@ -136,10 +99,9 @@ class _Queue:
     holds: Callable[[Sequence[int]], bool] | None = None
     cores: CpuBudget | None = None
     atoms: npt.NDArray[np.int64] | None = None
+    first: int = -1  # frame to write whatever the CPU budget
 
     def __post_init__(self) -> None:
-        self._place = self.dataset.place()
-        self._confirmed = 0
         self._numbers: list[int] = []
         self._queue: deque[RawFrame] = deque()
         self._changed = threading.Condition()
@@ -157,18 +119,24 @@ class _Queue:
         self._waited = 0.0
         self._accepting = True
 
-    def offer(self, frame: RawFrame, *, always: bool = False) -> None:
-        """Queue a copy of a frame; `always` ignores the CPU budget. Never raises."""
+    def offer(self, frame: RawFrame) -> None:
+        """Queue a copy of a frame; the memory of a coded one is taken and replaced. Never raises."""
+        if frame.left and self.atoms is None:
+            return
         self._offered += 1
         if self._reason:
             return
         if self.cores is not None:
             # Keep runs of consecutive frames, with gaps between: runs are read back the fastest.
             self._accepting = self.cores.left() > (0.0 if self._accepting else self.cores.cost * self._capacity / 2)
-            if not self._accepting and not always:
+            if not self._accepting and frame.number != self.first:
                 return
         if self._thread is None:
-            self._start(frame)
+            try:
+                self._start(frame)
+            except StoreError as error:  # no room for another directory
+                self._reason = str(error)
+                return
         if self._has_room():
             try:
                 copied = _copy(frame) if self.atoms is None else copy_rows(frame, self.atoms)
@@ -182,7 +150,7 @@ class _Queue:
                     self._changed.notify_all()
 
     def close(self, keep: bool = True) -> WriteResult:
-        """Write or drop queued frames; see `Writeback.close`."""
+        """Write queued frames, unless the disk is too slow, or drop them."""
         if self._thread is not None:
             with self._changed:
                 self._closing = True
@@ -194,21 +162,15 @@ class _Queue:
             # Do not wait longer for a last frame on its way to a disk that does not respond.
             self._thread.join(1.0)
             self._queue.clear()
-            self._check_place()
         if not keep:
             with contextlib.suppress(StoreError):  # frames were confirmed before they were written
                 self.dataset.drop(self._numbers)
         return WriteResult(self._written, self._offered - self._present - self._written, self._reason or self._damaged)
 
-    def _check_place(self) -> None:
-        """Detect that the store was deleted, which writing to open files does not report."""
-        if self._place is None or self.dataset.place() != self._place:
-            self._reason = f"the store {self.dataset.store.path} was deleted or moved away during the run"
-            self._written = 0
-
     def _start(self, frame: RawFrame) -> None:
         nbytes = sum(array.nbytes for array in (frame.positions, frame.velocities, frame.forces) if array is not None)
         if self.atoms is not None:
+            self.dataset = open_subset(self.dataset, self.atoms).dataset
             nbytes = max(1, nbytes * len(self.atoms) // len(frame.positions))
         elif frame.coded is not None:
             nbytes = len(frame.coded.memory)
@@ -247,8 +209,10 @@ class _Queue:
     def _write_all(self) -> None:
         flush_at = time.monotonic() + FLUSH_SECONDS
         unflushed = False
-        while self._wait(flush_at) and self._confirm():
-            while self._confirmed and (frame := self._pop()) is not None:
+        while (frames := self._take(flush_at)) is not None:
+            for frame in frames:
+                if self._abandoned:
+                    return
                 self._write(frame)
                 if self.cores is not None:
                     self.cores.take()
@@ -259,28 +223,20 @@ class _Queue:
             if not unflushed:
                 flush_at = time.monotonic() + FLUSH_SECONDS
 
-    def _wait(self, deadline: float) -> bool:
-        """Wait for a batch or the deadline; return False at the end."""
+    def _take(self, deadline: float) -> list[RawFrame] | None:
+        """Wait for a batch of frames or the deadline; return them, None at the end or if the origin has changed."""
         with self._changed:
             self._changed.wait_for(
                 lambda: len(self._queue) >= self._batch or self._closing, max(0.0, deadline - time.monotonic())
             )
-            return not self._abandoned and (bool(self._queue) or not self._closing)
-
-    def _confirm(self) -> bool:
-        """Check that the origin was unchanged until the queued frames had been read; return False if not."""
-        with self._changed:
-            numbers = [frame.number for frame in self._queue]
-        if numbers and self.holds is not None and not self.holds(numbers):
+            if self._abandoned or (self._closing and not self._queue):
+                return None
+            frames = [self._queue.popleft() for _ in range(min(self._batch, len(self._queue)))]
+            self._changed.notify_all()
+        if frames and self.holds is not None and not self.holds([frame.number for frame in frames]):
             self._reason = "the trajectory has changed"
-            return False
-        self._confirmed = len(numbers)
-        return True
-
-    def _pop(self) -> RawFrame | None:
-        with self._changed:
-            self._confirmed -= 1
-            return self._queue.popleft() if self._queue and not self._abandoned else None
+            return None
+        return frames
 
     def _write(self, frame: RawFrame) -> None:
         stamp = (frame.number, frame.time, frame.box)
@@ -295,8 +251,6 @@ class _Queue:
                 self._present += 1
         except ValueError as error:  # damaged beyond the atoms that the analysis needs
             self._damaged = self._damaged or str(error)
-        with self._changed:
-            self._changed.notify_all()
 
 
 def _copy(frame: RawFrame) -> RawFrame:

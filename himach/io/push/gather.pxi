@@ -25,11 +25,6 @@ cdef class GatherHandle:
         check(gather_begin(self.g, <int64_t *>cnp.PyArray_DATA(of), <int32_t *>cnp.PyArray_DATA(assembler),
                            <size_t>of.shape[0]))
 
-    @property
-    def frames(self):
-        """Frames of this process of which slices have come."""
-        return self.g.n_covers
-
     def read(self, int64_t rank, ReaderHandle reader not None):
         """Take all slices of a rank that a reader reads; return the numbers of those that cannot be read."""
         cdef int status = BODHI_MISS
@@ -65,8 +60,8 @@ cdef class GatherHandle:
         with nogil:
             check(gather_take(self.g, bytes, size))
 
-    def write(self, WriterHandle writer not None, int64_t most, list written, dict bad):
-        """Write frames of this process, `most` at most; return whether any are left.
+    def write(self, WriterHandle writer not None, list written, dict bad):
+        """Write the frames of this process; after an error, another call goes on.
 
         Numbers of those that are there now are added to `written`, why others are not to `bad`: a text, and whether
         another frame of this number is there. An error is that of the frame that comes next.
@@ -74,12 +69,11 @@ cdef class GatherHandle:
         cdef int status
         cdef int64_t number
         writer.require_open()
-        while most > 0:
-            most -= 1
+        while True:
             with nogil:
                 status = gather_write(self.g, writer.writer, &number)
             if status == BODHI_END:
-                return False
+                return
             if status == BODHI_MISS:
                 bad[number] = (gather_why(self.g).decode(), False)
             elif status == BODHI_ERROR_CONFLICT:
@@ -87,4 +81,3 @@ cdef class GatherHandle:
             else:
                 check(status)
                 written.append(number)
-        return True

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,7 +68,6 @@ class RankSlices:
     numbers: Numbers = field(default_factory=_no_numbers)
     atoms: npt.NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
     aside: Numbers = field(default_factory=_no_numbers)  # frames that a later launch supersedes
-    drop_lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def superseded(self) -> int | None:
@@ -223,8 +221,7 @@ class HeldSlices:
             if len(item.aside):
                 dropped = np.union1d(dropped, np.intersect1d(item.aside, numbers))
             if len(dropped):
-                with item.drop_lock:
-                    item.drop(dropped)
+                item.drop(dropped)
 
 
 def _count_atoms(rank_slices: RankSlices, known: Numbers) -> npt.NDArray[np.uint32]:

@@ -14,20 +14,19 @@ import select
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, cast
 
 from himach.errors import UsageError
 from himach.io.server.admission import default_key_file, make_key, read_key
-from himach.io.server.admission_listener import AdmissionListener
 from himach.io.server.client import DIRECTORY, WHOLE_FILE, find, is_locked, set_modes
-from himach.io.server.survey import encode_peers, job_nodes, read_peers
+from himach.io.server.survey import encode_peers, job_nodes, parse_address, read_peers
 from himach.io.store import bodhi
 from himach.io.store.bodhi import ServerRefusedError
 from himach.io.store.quota import chosen_quota, open_store, store_place
@@ -65,11 +64,6 @@ class _Lock:
         except OSError as error:
             return error.errno not in (errno.ENOENT, errno.ENOTDIR)
 
-    def call_if_exists(self, function: Callable[[], object]) -> None:
-        """Call a function if the file exists; else the function would change another server's files."""
-        if self.exists():
-            function()
-
     def read(self) -> dict[str, Any]:
         """Return the facts of the current or last server; empty if the last one ended normally."""
         try:
@@ -89,12 +83,8 @@ class _Lock:
 def _make_directory(place: Path) -> Path:
     """Create the directory of the socket, closed to other users."""
     directory = place / DIRECTORY
-    old_umask = os.umask(0o077)
-    try:
-        with contextlib.suppress(FileExistsError):
-            directory.mkdir(mode=0o700)
-    finally:
-        os.umask(old_umask)
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
     status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise ServerRefusedError(f"{directory} is no directory of user {os.geteuid()}; somebody else has put it there")
@@ -119,23 +109,17 @@ def _listen_locally(path: Path, shared: bool) -> socket.socket:
     return listener
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """Split ``HOST:PORT`` (``[v6]:PORT``, or ``:PORT`` for loopback)."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"{text!r} is no address; it should be HOST:PORT, such as 127.0.0.1:7411")
-    return host.strip("[]") or "127.0.0.1", int(port)
-
-
 def _listen_remotely(address: str) -> socket.socket:
     """Listen at the first available address of a host name."""
     host, port = parse_address(address)
     failure: OSError | None = None
     try:
-        for family, _, _, _, name in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        for family, _, _, _, name in socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM):
             dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
             try:
-                return socket.create_server(name[:2], family=family, backlog=BACKLOG, dualstack_ipv6=dual)
+                listener = socket.create_server(name[:2], family=family, backlog=BACKLOG, dualstack_ipv6=dual)
+                listener.setblocking(False)
+                return listener
             except OSError as error:  # among others, this machine lacks the address family
                 failure = error
     except OSError as error:  # unknown host name
@@ -180,23 +164,31 @@ def serve(
     ready: int | None = None,
     **limits: int,
 ) -> None:
-    """Serve a store in the main thread until SIGTERM, SIGINT or `stop`; `limits`: its handle's, and ``connections``."""
+    """Serve a store in the main thread until SIGTERM or SIGINT; `limits`: its handle's, and ``connections``."""
     place = open_store(store).path.absolute()
+    listen = f"127.0.0.1{listen}" if listen is not None and listen.startswith(":") else listen
     users = [_user_id(user) for user in allow_users]
     limits["quota"] = chosen_quota(place, quota)
     limits["max_connections"] = _raise_descriptor_limit(limits.pop("connections", MAX_CONNECTIONS))
     encoded = encode_peers(node_name(), _peer_addresses(peers, listen))
     with contextlib.ExitStack() as stack:
-        signals = stack.enter_context(_Signals())
+        signals = stack.enter_context(_handle_signals())
         lock, notes = _lock_store(place, bool(users), stack)
-        local = stack.enter_context(_listen_locally(place / DIRECTORY / "socket", bool(users)))
-        stack.callback(lock.call_if_exists, partial((place / DIRECTORY / "socket").unlink, missing_ok=True))
-        server = bodhi.ServerHandle(os.fsencode(place), local.fileno(), users, peers=encoded, **limits)
-        stack.callback(server.close)
-        facts = _server_facts(place)
+        path = place / DIRECTORY / "socket"
+        local = stack.enter_context(_listen_locally(path, bool(users)))
+        facts: dict[str, Any] = {"pid": os.getpid(), "store": os.fspath(place), "socket": os.fspath(path)}
+        facts |= {"listen": None, "started": time.time()}
+        admission: dict[str, Any] = {}
         if listen is not None:
-            admission = _admit_clients(server, listen, key_file or default_key_file(), facts)
-            stack.callback(admission.close)
+            key_path = key_file or default_key_file()
+            make_key(key_path)
+            key = read_key(key_path)
+            remote = stack.enter_context(_listen_remotely(listen))
+            host, port = remote.getsockname()[:2]
+            facts |= {"listen": f"[{host}]:{port}" if ":" in host else f"{host}:{port}", "key": os.fspath(key_path)}
+            admission = {"remote": remote.fileno(), "key": key}
+        server = bodhi.ServerHandle(os.fsencode(place), local.fileno(), users, peers=encoded, **admission, **limits)
+        stack.callback(server.close)
         lock.write(facts)
         stack.callback(lock.write, {})
         if ready is not None:
@@ -204,10 +196,13 @@ def serve(
             os.close(ready)
         for note in (f"begins to serve {place}, listens at {facts['listen'] or 'no TCP port'}", *notes):
             _log(note)
-        _run(server, signals, lock)
+        # A signal wakes the server through the descriptor that Python's C handler writes to.
+        stack.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(server.wake, warn_on_full_buffer=False))
+        while not signals and lock.exists():
+            server.run()
         if not lock.exists():
             raise StoreError(f"{place} was removed, and its server ends")
-        _log(f"ends, by {signals.name or 'himach cache stop'}")
+        _log(f"ends, by {signals[-1]}")
 
 
 def _raise_descriptor_limit(connections: int) -> int:
@@ -233,64 +228,36 @@ def _lock_store(place: Path, shared: bool, stack: contextlib.ExitStack) -> tuple
     if not lock.take():
         raise StoreBusyError(f"{place} has a server already (pid {lock.read().get('pid')})")
     set_modes(directory, shared)
-    if shared:
-        stack.callback(lock.call_if_exists, partial(set_modes, directory, False))
+    stack.callback(_leave, lock, directory)
     last_facts = lock.read()
     return lock, _inspect_store(place, last_facts) if last_facts else []
 
 
-def _server_facts(place: Path) -> dict[str, Any]:
-    """Return the facts of a newly started server."""
-    return {
-        "pid": os.getpid(),
-        "store": os.fspath(place),
-        "socket": os.fspath(place / DIRECTORY / "socket"),
-        "listen": None,
-        "started": time.time(),
-    }
+def _leave(lock: _Lock, directory: Path) -> None:
+    """Remove the socket and close the store to other users, unless the directory is another server's now."""
+    if lock.exists():
+        (directory / "socket").unlink(missing_ok=True)
+        set_modes(directory, False)
 
 
-def _admit_clients(server: bodhi.ServerHandle, listen: str, key_file: Path, facts: dict[str, Any]) -> AdmissionListener:
-    make_key(key_file)
-    key = read_key(key_file)
-    listener = _listen_remotely(listen)
-    host, port = listener.getsockname()[:2]
-    facts["listen"] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    facts["key"] = os.fspath(key_file)
-    admission = AdmissionListener(listener, key, server.admit)
-    admission.start()
-    return admission
+@contextlib.contextmanager
+def _handle_signals() -> Iterator[list[str]]:
+    """Have SIGTERM and SIGINT only add their names to the yielded list; SIGALRM wakes the server now and then."""
+    names: list[str] = []
 
+    def note(number: int, frame: FrameType | None) -> None:
+        if number != signal.SIGALRM:
+            names.append(signal.Signals(number).name)
 
-class _Signals:
-    """Context in which SIGTERM and SIGINT end the server and nothing else; SIGALRM wakes it now and then."""
-
-    def __init__(self) -> None:
-        self.name = ""  # of the received signal
-
-    def __enter__(self) -> _Signals:
-        self._old_handlers = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
-        self._old_handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, lambda number, frame: None)
-        signal.setitimer(signal.ITIMER_REAL, CHECK_SECONDS, CHECK_SECONDS)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in self._old_handlers.items():
-            signal.signal(number, handler)
-
-    def _stop(self, signum: int, frame: FrameType | None) -> None:
-        self.name = signal.Signals(signum).name
-
-
-def _run(server: bodhi.ServerHandle, signals: _Signals, lock: _Lock) -> None:
-    """Run the loop; a signal wakes it through the descriptor that Python's C handler writes to."""
-    old_fd = signal.set_wakeup_fd(server.wake, warn_on_full_buffer=False)
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
+    old_handlers = {number: signal.signal(number, note) for number in numbers}
+    signal.setitimer(signal.ITIMER_REAL, CHECK_SECONDS, CHECK_SECONDS)
     try:
-        while not signals.name and lock.exists() and server.run():
-            pass
+        yield names
     finally:
-        signal.set_wakeup_fd(old_fd)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in old_handlers.items():
+            signal.signal(number, handler)
 
 
 def _log(text: str) -> None:
@@ -367,21 +334,27 @@ def stop(store: str | os.PathLike[str] | None = None, *, seconds: float = SECOND
     place = store_place(store)
     if _read_running(place) is None:
         return False
-    try:
-        client = find(place, timeout=seconds)
-        if client is not None:
-            with client:
-                client.stop()
-    except StoreError:
-        pid = (_read_running(place) or {}).get("pid")
-        if isinstance(pid, int):
-            os.kill(pid, signal.SIGTERM)
+    is_told = False
     deadline = time.monotonic() + seconds
     while _read_running(place) is not None:
         if time.monotonic() > deadline:
             raise StoreBusyError(f"the server of {place} has not ended within {seconds:.0f} s")
+        is_told = is_told or _terminate(place)
         time.sleep(0.02)
     return True
+
+
+def _terminate(place: Path) -> bool:
+    """Send SIGTERM to who listens at the socket of a store; return False if nobody does yet."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
+        client.setblocking(False)  # where many wait already to be taken up, this one would wait, too
+        client.connect(os.fspath(place / DIRECTORY / "socket"))
+        # The lock file's pid may be one of another container.
+        pid, _, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if pid > 0:
+            os.kill(pid, signal.SIGTERM)
+        return True
+    return False
 
 
 def status(store: str | os.PathLike[str] | None = None, *, timeout: float = 30.0) -> dict[str, Any]:

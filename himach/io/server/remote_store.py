@@ -6,9 +6,10 @@ If a server fails or a frame is damaged, other copies are read.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from himach.frame import RawFrame
 from himach.io.frame_source import WHOLE, ReadOptions
 from himach.io.server.client import Client
 from himach.io.server.survey import Answer, Holding, ServedStore, Server, Survey, survey
+from himach.io.store import bodhi
 from himach.io.store.cached_frames import CachedFrames, Reading, mask_of
 from himach.io.store.store import StoreError, StoreNotFoundError
 from himach.ranks.communicator import node_name
@@ -28,6 +30,7 @@ READ_SECONDS = 20.0  # for an answer while frames are read
 PLANNED_FRAMES = 1 << 15  # distributed over servers at a time
 NEIGHBOR_FRAMES = 32  # consecutive frames from one server if several have them
 ABSENT = "absent"
+UNREACHABLE = bodhi.REASONS[bodhi.REASON_UNREACHABLE]
 
 
 class RemoteStore(ServedStore):
@@ -51,9 +54,7 @@ class RemoteStore(ServedStore):
         listed = [item.generation for answer in self.survey.answers for item in answer.holdings if item.name == name]
         return list(dict.fromkeys(listed))
 
-    def dataset(
-        self, name: str, generation: bytes = b"", *, create: bool = False, segment_bytes: int = 0
-    ) -> RemoteDataset:
+    def dataset(self, name: str, generation: bytes = b"", *, create: bool = False) -> RemoteDataset:
         """Open one generation of a dataset; it is never created."""
         holders = [
             _Holder(answer, item)
@@ -93,27 +94,26 @@ class _Holder:
     def __init__(self, answer: Answer, holding: Holding) -> None:
         self.server = answer.server
         self.holding = holding
-        self.native = holding.native if holding.native is not None else BitMap64()
-        self.alien = holding.alien if holding.alien is not None else BitMap64()
+        self.native, self.alien = holding.native, holding.alien
         self.frames = self.native | self.alien
         self.failed = False
         self._client: Client | None = None
 
     def client(self) -> Client:
         if self._client is None:
-            client = self.server.dial(READ_SECONDS)
-            try:
-                self._client = client.open(self.holding.name, self.holding.generation)
-            except StoreError:
-                client.close()
-                raise
+            self._client = self.server.dial(READ_SECONDS).open(self.holding.name, self.holding.generation)
         return self._client
 
-    def drop(self) -> None:
+    def close(self) -> None:
         """Close the connection, if any."""
         if self._client is not None:
             self._client.close()
         self._client = None
+
+    def fail(self) -> None:
+        """Read no more from the server."""
+        self.failed = True
+        self.close()
 
 
 class RemoteDataset(CachedFrames):
@@ -128,7 +128,7 @@ class RemoteDataset(CachedFrames):
     def close(self) -> None:
         """Close all connections."""
         for holder in self._holders:
-            holder.drop()
+            holder.close()
 
     def frames(self, native: bool, low: int = 0, stop: int = 0) -> BitMap64:
         """Return the numbers of all frames that some server holds natively, or as aliens."""
@@ -160,14 +160,10 @@ class RemoteReading(Reading):
     def __init__(self, holders: Sequence[_Holder], numbers: npt.NDArray[np.int64], options: ReadOptions) -> None:
         super().__init__(None)
         self._holders = holders
-        self._numbers = numbers
         self._options = options
-        self._next = 0
-        self._plan_stop = 0
-        self._plan_start = 0
-        self._plan: npt.NDArray[np.int64] = np.empty(0, np.int64)
         self._readings: dict[int, Reading] = {}
         self._read_bytes = 0
+        self._frames = self._read(numbers)
 
     @property
     def nbytes(self) -> int:
@@ -176,67 +172,55 @@ class RemoteReading(Reading):
 
     def __next__(self) -> RawFrame | None:
         """Return the next frame, whose arrays are valid until the next call; None for a miss."""
-        if self._next == len(self._numbers):
-            self._end_plan()
-            raise StopIteration
-        if self._next == self._plan_stop:
-            self._make_plan()
-        frame = self._deliver()
-        self._next += 1
-        return frame
+        return next(self._frames)
 
-    def _deliver(self) -> RawFrame | None:
-        """Return the current frame from its planned server, else from another one that has it."""
-        reason = ABSENT
-        while (chosen := int(self._plan[self._next - self._plan_start])) >= 0:
-            reading = self._readings[chosen]
-            frame = next(reading)
-            if frame is not None:
-                return frame
-            reason = reading.reason
-            if reason != "unreachable":
-                frame = self._read_elsewhere(chosen)
-                if frame is not None:
-                    return frame
-                break
-            self._holders[chosen].failed = True
-            self._holders[chosen].drop()
-            self._make_plan()
-        self._miss(reason)
-        return None
+    def _read(self, numbers: npt.NDArray[np.int64]) -> Iterator[RawFrame | None]:
+        """Yield each frame from its planned server, else from another one that has it."""
+        done = 0
+        while done < len(numbers):
+            planned = numbers[done : done + PLANNED_FRAMES]
+            for number, chosen in zip(planned.tolist(), self._plan(planned), strict=True):
+                reading = self._readings.get(chosen)
+                frame = None if reading is None else next(reading)
+                if frame is None and reading is not None:
+                    if reading.reason == UNREACHABLE:
+                        self._holders[chosen].fail()
+                        break  # plan again, without this server
+                    frame = self._read_elsewhere(number, chosen)
+                if frame is None:
+                    self._miss(self._reason_for_none(number) if reading is None else reading.reason)
+                yield frame
+                done += 1
+            self._read_bytes = self.nbytes
+            self._readings = {}
 
-    def _read_elsewhere(self, excluded: int) -> RawFrame | None:
-        """Read the current frame from another server than the one whose copy is bad."""
-        number = self._numbers[self._next : self._next + 1]
+    def _plan(self, numbers: npt.NDArray[np.int64]) -> list[int]:
+        """Distribute frames over the servers and start reading; return the server of each frame, -1 for none."""
+        while True:
+            plan = divide([None if item.failed else mask_of(item.frames, numbers) for item in self._holders], numbers)
+            try:
+                for i in np.unique(plan[plan >= 0]).tolist():
+                    holder = self._holders[i]
+                    self._readings[i] = holder.client().read(numbers[plan == i], self._options)
+                return cast(list[int], plan.tolist())
+            except StoreError:
+                holder.fail()
+                self._readings = {}
+
+    def _reason_for_none(self, number: int) -> str:
+        """Return why no server gives a frame."""
+        was_there = number >= 0 and any(item.failed and number in item.frames for item in self._holders)
+        return UNREACHABLE if was_there else ABSENT
+
+    def _read_elsewhere(self, number: int, excluded: int) -> RawFrame | None:
+        """Read a frame from another server than the one whose copy is bad."""
         for i, holder in enumerate(self._holders):
-            if i != excluded and not holder.failed and int(number[0]) in holder.frames:
+            if i != excluded and not holder.failed and number in holder.frames:
                 with suppress(StoreError):
-                    frame = next(holder.client().read(number, self._options))
+                    frame = next(holder.client().read([number], self._options))
                     if frame is not None:
                         return frame
         return None
-
-    def _end_plan(self) -> None:
-        self._read_bytes += sum(reading.nbytes for reading in self._readings.values())
-        self._readings = {}
-
-    def _make_plan(self) -> None:
-        """Distribute the next frames over the servers and start reading them."""
-        self._end_plan()
-        self._plan_start = self._next
-        self._plan_stop = min(len(self._numbers), self._next + PLANNED_FRAMES)
-        numbers = self._numbers[self._plan_start : self._plan_stop]
-        self._plan = divide([None if item.failed else mask_of(item.frames, numbers) for item in self._holders], numbers)
-        for i, item in enumerate(self._holders):
-            own_numbers = numbers[self._plan == i]
-            if len(own_numbers):
-                try:
-                    self._readings[i] = item.client().read(own_numbers, self._options)
-                except StoreError:
-                    item.failed = True
-                    item.drop()
-        if any(item.failed and (self._plan == i).any() for i, item in enumerate(self._holders)):
-            self._make_plan()
 
 
 def divide(held_flags: Sequence[npt.NDArray[np.bool_] | None], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

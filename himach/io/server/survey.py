@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import queue
 import re
 import struct
 import threading
@@ -22,6 +21,7 @@ from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.store import StoreError, StoreNotFoundError
 
 DEFAULT_PORT = 7411
+ADDRESS = re.compile(r"(\[[^]/\s]+\]|[^:/\s]+)(?::(\d+))?")
 SCHEME = "tcp://"  # of a server given in place of a store's directory
 
 
@@ -57,14 +57,20 @@ class Server:
         return Client(self.text, os.geteuid(), timeout, key=b"" if self.is_local else self.key)
 
 
+def parse_address(address: str, default_port: int | None = None) -> tuple[str, int]:
+    """Split ``HOST:PORT`` (``[v6]:PORT``), or ``HOST`` if there is a default port."""
+    match = ADDRESS.fullmatch(address)
+    port = default_port if match is None or match[2] is None else int(match[2])
+    if match is None or port is None or port > 65535:
+        raise UsageError(
+            f"{address!r} is no address; it should be HOST:PORT, such as node1:{DEFAULT_PORT} or [::1]:{DEFAULT_PORT}"
+        )
+    return match[1], port
+
+
 def with_port(address: str) -> str:
     """Return HOST:PORT, with the default port if none is given."""
-    host, colon, port = address.rpartition(":")
-    if not colon or (port.endswith("]") and address.startswith("[")):
-        host, port = address, str(DEFAULT_PORT)
-    if not host.strip("[]") or not port.isdecimal() or int(port) > 65535 or "/" in host or "\n" in address:
-        raise UsageError(f"{address!r} is no address; it should be HOST or HOST:PORT, such as node1:{DEFAULT_PORT}")
-    return f"{host}:{port}"
+    return "{}:{}".format(*parse_address(address, DEFAULT_PORT))
 
 
 def format_choice(server: str, key_file: str | os.PathLike[str] | None = None) -> str:
@@ -105,27 +111,26 @@ class Holding:
     name: str
     generation: bytes
     directory: str  # subdirectory in the store
-    stamp: bytes  # attached stamp of its origin; empty without one
-    author: str  # identity that the pushing simulation gave
-    copies: int  # of each frame, requested when it was staged; 0: not specified
-    n_native: int
-    n_alien: int
     nbytes: int
     last_used: int  # seconds since 1970
-    native: BitMap64 | None
-    alien: BitMap64 | None
-    long_stamp: bool = False  # the stamp is too long for a message on many datasets and has to be fetched
+    n_native: int = 0
+    n_alien: int = 0
+    stamp: bytes = b""  # attached stamp of its origin; empty without one
+    author: str = ""  # identity that the pushing simulation gave
+    copies: int = 0  # of each frame, requested when it was staged; 0: not specified
+    native: BitMap64 = field(default_factory=BitMap64)
+    alien: BitMap64 = field(default_factory=BitMap64)
+    incomplete: bool = False  # frames that form no runs, or a stamp too long for this message, have to be fetched
     oddity: str = ""  # why its frames cannot be listed and count as none; else empty
 
 
 @dataclass
 class Answer:
-    """One server's answer: its address, node, store identity, peers, and datasets."""
+    """One server's answer: its address, node, store identity, and datasets."""
 
     server: Server
     node: str
     identity: str
-    peers: tuple[str, ...]
     holdings: list[Holding] = field(default_factory=list)
 
 
@@ -140,50 +145,45 @@ class Survey:
 def ask(server: Server, timeout: float = ANSWER_SECONDS) -> Answer:
     """Ask one server for everything that it holds."""
     with server.dial(timeout) as client:
-        identity, peer_bytes = client.peers()
-        node, *peers = peer_bytes.decode(errors="replace").split("\n")
-        answer = Answer(server, node or server.text, identity.hex(), tuple(filter(None, peers)))
-        answer.holdings = [holding for holding in holdings(client) if _fetch_missing(server, holding, timeout)]
-        return answer
+        identity, node, _ = client.peers()
+        known = [holding for holding in holdings(client) if _fetch_missing(server, holding, timeout)]
+        return Answer(server, node or server.text, identity, known)
 
 
 def survey(server: Server, seconds: float = ANSWER_SECONDS) -> Survey:
     """Ask a server and all its peers in parallel."""
     deadline = time.monotonic() + seconds
-    answers: queue.SimpleQueue[tuple[str, Answer | str]] = queue.SimpleQueue()
     with server.dial(seconds) as client:
-        peers = client.peers()[1].decode(errors="replace").split("\n")[1:]
+        _, _, peers = client.peers()
     servers = {server.text: server}
     result = Survey()
-    for address in filter(None, peers):
+    for address in peers:
         try:
             servers.setdefault(address, server.peer_at(address))
         except (StoreError, UsageError) as error:  # no key for it, or an invalid address
             result.silent[address] = str(error)
-    for item in servers.values():
-        left = max(0.05, deadline - time.monotonic())
-        threading.Thread(target=_ask_into, args=(answers, item, left), daemon=True).start()
-    result.silent |= dict.fromkeys(servers, "no answer in time")
-    for _ in servers:
-        try:
-            address, answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            break
+    answers: dict[str, Answer | str] = {}
+    left = max(0.05, deadline - time.monotonic())
+    threads = [threading.Thread(target=_ask_into, args=(answers, item, left), daemon=True) for item in servers.values()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    for address in servers:
+        answer = answers.get(address, "no answer in time")
         if isinstance(answer, str):
             result.silent[address] = answer
-            continue
-        del result.silent[address]
-        if answer.identity not in {item.identity for item in result.answers}:  # else one server has two addresses
+        elif answer.identity not in {item.identity for item in result.answers}:  # else one server has two addresses
             result.answers.append(answer)
     result.answers.sort(key=lambda item: (item.node, item.server.text))
     return result
 
 
-def _ask_into(answers: queue.SimpleQueue[tuple[str, Answer | str]], server: Server, timeout: float) -> None:
+def _ask_into(answers: dict[str, Answer | str], server: Server, timeout: float) -> None:
     try:
-        answers.put((server.text, ask(server, timeout)))
+        answers[server.text] = ask(server, timeout)
     except (StoreError, OSError, ValueError, MemoryError, OverflowError) as error:
-        answers.put((server.text, str(error)))
+        answers[server.text] = str(error)
 
 
 def holdings(client: Client, name: str = "") -> Iterator[Holding]:
@@ -213,15 +213,9 @@ def parse(message: bytes) -> Iterator[Holding]:
         name, generation, stamp, author, copies, native, alien, _, n_native, n_alien, nbytes, used = head
         directory = take(DIRECTORY_BYTES).decode(errors="replace")
         texts = [take(0 if size == TOO_LONG else size) for size in (name, generation, stamp, author, copies)]
-        run_bytes = [take(RUN.size * rows) if rows >= 0 else None for rows in (native, alien)]
-        oddity = ""
-        frames: list[BitMap64 | None] = [BitMap64(), BitMap64()]
-        try:
-            frames = [None if runs is None else decode_runs(runs) for runs in run_bytes]
-        except StoreError as error:
-            oddity = str(error)
+        runs = [take(RUN.size * max(rows, 0)) for rows in (native, alien)]
         copies_text = texts[4].decode(errors="replace").strip()
-        yield Holding(
+        holding = Holding(
             name=texts[0].decode(errors="replace"),
             generation=texts[1],
             directory=directory,
@@ -232,28 +226,28 @@ def parse(message: bytes) -> Iterator[Holding]:
             n_alien=n_alien,
             nbytes=nbytes,
             last_used=used,
-            native=frames[0],
-            alien=frames[1],
-            long_stamp=stamp == TOO_LONG,
-            oddity=oddity,
+            incomplete=stamp == TOO_LONG or native < 0 or alien < 0,
         )
+        try:
+            holding.native, holding.alien = map(decode_runs, runs)
+        except StoreError as error:
+            holding.oddity = str(error)
+        yield holding
 
 
 def _fetch_missing(server: Server, item: Holding, timeout: float) -> bool:
-    """Fetch frames that form no runs, and a long stamp; return False if the dataset was just deleted."""
-    if item.native is not None and item.alien is not None and not item.long_stamp:
+    """Fetch what an incomplete description lacks; return False if the dataset was just deleted."""
+    if not item.incomplete:
         return True
     try:
         with server.dial(timeout) as client:
             client.open(item.name, item.generation)
-            if item.native is None or item.alien is None:
-                item.native, item.alien = client.native, client.alien
-            if item.long_stamp:
-                item.stamp = client.attachment("origin.json") or b""
+            item.native, item.alien = client.native, client.alien
+            item.stamp = client.attachment("origin.json") or b""
     except StoreNotFoundError:
         return False
     except StoreError as error:
-        item.native, item.alien, item.oddity = item.native or BitMap64(), item.alien or BitMap64(), str(error)
+        item.oddity = str(error)
     return True
 
 
@@ -298,8 +292,6 @@ class ServedStore:
         with self._connect() as client:
             return [holding.generation for holding in holdings(client, name) if holding.name == name]
 
-    def dataset(
-        self, name: str, generation: bytes = b"", *, create: bool = False, segment_bytes: int = 0
-    ) -> CachedFrames:
+    def dataset(self, name: str, generation: bytes = b"", *, create: bool = False) -> CachedFrames:
         """Open one generation of a dataset over its own connection; it is never created."""
         return self._connect().open(name, generation)

@@ -265,7 +265,7 @@ cdef class DatasetHandle:
             check(bodhi_dataset_refresh(self.dataset))
 
     def facts(self):
-        """Counts and sizes: native, alien, bytes, segments, refused_segments, last_used, memory, ... (bodhi_facts)."""
+        """Counts and sizes: native, alien, bytes, segments, refused_segments, last_used, ... (bodhi_facts)."""
         cdef bodhi_facts facts
         with nogil:
             check(bodhi_dataset_query(self.dataset, &facts))
@@ -324,13 +324,6 @@ cdef class DatasetHandle:
             return np.unpackbits(marks.view(np.uint8), count=len(selected), bitorder="little")
         places = self.places(selected)
         return (places["found"] != 0) & (not native or places["kind"] == BODHI_NATIVE)
-
-    def locate(self, numbers):
-        """Where frames lie: segment, kind, offset and length of the record; None where there is none."""
-        return [
-            (segment, kind, offset, length) if found else None
-            for segment, kind, found, offset, length in self.places(numbers).tolist()
-        ]
 
     def atoms(self, numbers):
         """How many atoms the native records of the frames have, uint32 (n,); 0 where there is none."""
@@ -467,8 +460,6 @@ cdef class ReaderHandle:
 
     cdef bodhi_reader *reader
     cdef object origin  # DatasetHandle or LinkHandle
-    cdef uint32_t *ids  # of the frame that was delivered last, if it is a slice
-    cdef int64_t n_ids
 
     def __dealloc__(self):
         global deaf
@@ -494,17 +485,6 @@ cdef class ReaderHandle:
         """Bytes of records delivered so far."""
         return bodhi_reader_bytes(self.reader)
 
-    def slice_ids(self):
-        """Which atoms the slice has that was delivered last, uint32 (n,), until the next call; None of a frame."""
-        cdef cnp.npy_intp shape[1]
-        cdef cnp.ndarray array
-        if self.ids is NULL:
-            return None
-        shape[0] = self.n_ids
-        array = cnp.PyArray_SimpleNewFromData(1, shape, cnp.NPY_UINT32, self.ids)
-        cnp.set_array_base(array, self)
-        return array
-
     def next(self):
         """The next frame as (number, reason, kind, time, box, positions, velocities, forces); None at the end."""
         cdef bodhi_frame frame
@@ -515,8 +495,6 @@ cdef class ReaderHandle:
             status = check(bodhi_reader_next(self.reader, &frame))
         if status == BODHI_END:
             return None
-        self.ids = frame.ids if status == BODHI_OK else NULL
-        self.n_ids = frame.n_atoms
         if status == BODHI_MISS:
             return frame.number, frame.reason, -1, 0.0, None, None, None, None
         box = None

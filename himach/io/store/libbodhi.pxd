@@ -49,7 +49,7 @@ cdef extern from "bodhi.h" nogil:
         int64_t n_ranges
         int32_t check_only
     ctypedef struct bodhi_facts:
-        int64_t native, alien, bytes, segments, refused_segments, refused_version, last_used, memory, scanned
+        int64_t native, alien, bytes, segments, refused_segments, refused_version, last_used, scanned
     ctypedef struct bodhi_usage:
         int64_t used, free, size, reserve
     ctypedef struct bodhi_stored_segment:
@@ -136,11 +136,6 @@ cdef extern from "base/crc32c.h" nogil:
 cdef extern from "base/clock.h" nogil:
     int64_t now_ms()
 
-cdef extern from "base/mac.h" nogil:
-    enum:
-        MAC_KEY
-    int mac_find()
-
 cdef extern from "xtc/xtc.h" nogil:
     enum:
         XTC_PAD
@@ -178,7 +173,9 @@ cdef extern from "server/serve.h" nogil:
     ctypedef struct bodhi_server:
         pass
     ctypedef struct bodhi_serve_options:
-        int listener
+        int listener, remote
+        const uint8_t *key
+        size_t key_bytes
         const uint32_t *allowed
         int64_t n_allowed
         int32_t serialize_reads, max_connections, max_per_caller, message_ms, idle_ms, batch_ms
@@ -187,19 +184,24 @@ cdef extern from "server/serve.h" nogil:
     int bodhi_server_open(const char *directory, const bodhi_serve_options *options, bodhi_server **server)
     int bodhi_server_run(bodhi_server *server)
     int bodhi_server_wake(const bodhi_server *server)
-    int bodhi_server_admit(bodhi_server *server, int fd, const uint8_t *session)
     void bodhi_server_close(bodhi_server *server)
 
 cdef extern from "net/wire.h" nogil:
     enum:
-        WIRE_MAX_NUMBERS, WIRE_MAX_RUNS, WIRE_ANSWER_HEAD, WIRE_RUNS, WIRE_FETCH, WIRE_SURVEY, WIRE_STATUS, WIRE_STOP,
+        WIRE_MAX_NUMBERS, WIRE_MAX_RUNS, WIRE_ANSWER_HEAD, WIRE_RUNS, WIRE_FETCH, WIRE_SURVEY, WIRE_STATUS,
         N_COUNTERS
     ctypedef int wire_verb "enum wire_verb"
     ctypedef struct wire_question:
         uint64_t first, last
         uint32_t kind
+    ctypedef struct wire_opened:
+        uint64_t native, alien, bytes
+        uint8_t identity[16]
 
 cdef extern from "net/link.h" nogil:
+    enum:
+        KEY_MOST
+    int link_read_key(const char *path, uint8_t *key, size_t *size)
     ctypedef struct wire_link:
         char *address
         int fd
@@ -217,8 +219,7 @@ cdef extern from "net/served.h" nogil:
     ctypedef struct served_dataset:
         wire_link link
         int64_t timeout_ms
-        uint8_t identity[16]
-        uint64_t native, alien
+        wire_opened opened
         bint remote
         pthread_mutex_t talking
     int served_open(served_dataset *d, const char *name, const void *generation, size_t generation_bytes)

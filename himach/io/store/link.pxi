@@ -13,9 +13,14 @@ NUMBERS_AT_ONCE = WIRE_MAX_NUMBERS
 RUNS_AT_ONCE = WIRE_MAX_RUNS
 
 
-def find_libcrypto():
-    """Raise StoreSystemError unless there is OpenSSL's libcrypto, without which no key is of use."""
-    check(mac_find())
+def read_key(bytes path):
+    """The key of a key file that nobody else may read or write."""
+    cdef uint8_t key[KEY_MOST]
+    cdef const char *name = path
+    cdef size_t size = 0
+    with nogil:
+        check_served(link_read_key(name, key, &size))
+    return (<char *>key)[:size]
 
 
 @cython.no_gc_clear
@@ -87,7 +92,7 @@ cdef class LinkHandle:
     @property
     def identity(self):
         """What tells the store from every other (32 hex digits)."""
-        return bytes(self.served.identity[:16]).hex()
+        return bytes(self.served.opened.identity[:16]).hex()
 
     def runs(self, int kind, uint64_t first, uint64_t last):
         """Runs of frames of one kind from `first` to `last`, three numbers each; `RUNS_AT_ONCE` may not be all."""
@@ -105,8 +110,9 @@ cdef class LinkHandle:
         return handle
 
     def facts(self):
-        """How many frames of each kind there were at its opening."""
-        return {"native": self.served.native, "alien": self.served.alien}
+        """How many frames of each kind and bytes there were at its opening."""
+        opened = self.served.opened
+        return {"native": opened.native, "alien": opened.alien, "bytes": opened.bytes}
 
     def attachment_part(self, str name, int64_t start):
         """Size of an attachment, which file it is, and a part of it from `start` on; None if there is none."""
@@ -125,10 +131,7 @@ cdef class LinkHandle:
         return self.ask(WIRE_SURVEY, name, int(first, 16), int(last, 16))
 
     def peers(self):
-        """The identity of the server's store, and what it says of its node and its peers, as bytes."""
+        """The identity of the server's store, the name of its node, and the addresses of its peers."""
         cdef bytes body = self.ask(WIRE_STATUS)
-        return body[8 * N_COUNTERS:8 * N_COUNTERS + 16], body[8 * N_COUNTERS + 16:]
-
-    def stop(self):
-        """Tell the server to end."""
-        self.ask(WIRE_STOP)
+        node, *peers = body[8 * N_COUNTERS + 16:].decode(errors="replace").split("\n")
+        return body[8 * N_COUNTERS:8 * N_COUNTERS + 16].hex(), node, list(filter(None, peers))

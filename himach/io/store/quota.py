@@ -59,13 +59,12 @@ def chosen_quota(path: Path, value: str | int | None = None) -> int:
     return text if isinstance(text, int) else parse_size(text)
 
 
-def check_quota(path: Path, quota: int, segment: int = 0) -> None:
+def check_quota(path: Path, quota: int) -> None:
     """Refuse a quota or a disk that leaves no room for frames."""
-    segment = segment or SMALLEST_SEGMENT
-    if quota < segment:
+    if quota < SMALLEST_SEGMENT:
         raise UsageError(
             f"{path}: the quota of {show_size(quota)} ({quota} bytes) is smaller than a segment of "
-            f"{show_size(segment)} ({segment} bytes); set a larger one by {QUOTA} ('himach "
+            f"{show_size(SMALLEST_SEGMENT)} ({SMALLEST_SEGMENT} bytes); set a larger one by {QUOTA} ('himach "
             "stage' and 'himach cache start' also have --quota)"
         )
     sizes = survey(path)

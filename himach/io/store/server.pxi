@@ -5,18 +5,18 @@ cdef class ServerHandle:
     """The event loop of a server."""
 
     cdef bodhi_server *server
-    cdef object users, peers  # which the server reads
+    cdef object users, peers, key  # which the server reads
 
     def __init__(self, bytes directory, int listener, allowed=(), bint serialize_reads=False, int max_connections=0,
                  int max_per_caller=0, int message_ms=0, int idle_ms=0, int batch_ms=0, int64_t quota=0,
-                 int64_t memory=0, bytes peers=b""):
+                 int64_t memory=0, bytes peers=b"", int remote=-1, bytes key=b""):
         cdef bodhi_serve_options options
         cdef const char *addresses = peers
         cdef cnp.ndarray users = np.ascontiguousarray(list(allowed), dtype=np.uint32)
         cdef const char *path = directory
         if self.server is not NULL:
             raise ValueError("the server is open already")
-        self.users, self.peers = users, peers
+        self.users, self.peers, self.key = users, peers, key
         memset(&options, 0, sizeof(options))
         options.listener = listener
         options.allowed = <const uint32_t *>cnp.PyArray_DATA(users)
@@ -30,6 +30,9 @@ cdef class ServerHandle:
         options.quota = quota
         options.memory = memory
         options.peers = addresses
+        options.remote = remote
+        options.key = <const uint8_t *><const char *>key if key else NULL
+        options.key_bytes = len(key)
         with nogil:
             check_served(bodhi_server_open(path, &options, &self.server))
 
@@ -42,26 +45,16 @@ cdef class ServerHandle:
         return 0
 
     def run(self):
-        """Run until woken (True) or stopped by a client (False); Python's signal handlers run in between."""
-        cdef int status
+        """Run until woken."""
         self.require_open()
         with nogil:
-            status = bodhi_server_run(self.server)
-        return check_served(status) != BODHI_END
+            check_served(bodhi_server_run(self.server))
 
     @property
     def wake(self):
         """Descriptor to write a byte to, which makes `run` return."""
         self.require_open()
         return bodhi_server_wake(self.server)
-
-    def admit(self, int fd, bytes session):
-        """Hand over an admitted socket, with the key of its messages; it is the server's from now on."""
-        cdef const uint8_t *key = <const uint8_t *><const char *>session
-        self.require_open()
-        if len(session) != MAC_KEY:
-            raise ValueError(f"a session's key has {MAC_KEY} bytes")
-        check_served(bodhi_server_admit(self.server, fd, key))
 
     def close(self):
         """Keep and acknowledge what was pushed, and end."""

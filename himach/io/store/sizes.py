@@ -20,10 +20,10 @@ def parse_size(text: str) -> int:
     return int(float(number) * (1024 if binary else 1000) ** power) if prefix else int(float(number))
 
 
-def show_size(nbytes: int) -> str:
+def show_size(nbytes: float) -> str:
     """Return a size with two or three digits and a decimal unit."""
     if nbytes < 1000:
-        return f"{nbytes} B"
+        return f"{nbytes:.0f} B"
     size = float(nbytes)
     for prefix in _PREFIXES:
         size /= 1000

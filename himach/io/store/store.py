@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 
 from himach.errors import StoreConflictError, StoreError, StoreFullError
 from himach.files import whole_file
-from himach.frame import Coded, RawFrame
+from himach.frame import Coded
 from himach.io.frame_source import WHOLE, ReadOptions
 from himach.io.store import bodhi
 from himach.io.store.bodhi import (
@@ -245,13 +245,6 @@ class Dataset(bodhi.DatasetHandle, CachedFrames):
         """Make the frames written so far visible; they survive this process, and with `durable` the machine."""
         for writer in self._writers.values():
             writer.flush(durable)
-
-    def read_slices(self, numbers: npt.ArrayLike) -> Iterator[tuple[RawFrame, npt.NDArray[np.uint32]] | None]:
-        """Read slices in the order of `numbers`, each valid until the next, with ascending atoms; None for a miss."""
-        reader = self.open_reader(numbers, ReadOptions(fields=ALL_OF_SLICES))
-        for frame in Reading(reader):
-            ids = None if frame is None else reader.slice_ids()
-            yield None if frame is None or ids is None else (frame, ids)
 
     def evict(self, segment: int) -> None:
         """Delete a whole segment; see `Store.evict`."""

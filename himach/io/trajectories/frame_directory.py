@@ -20,16 +20,15 @@ import numpy.typing as npt
 from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.files import whole_file
 from himach.frame import RawFrame
-from himach.io.trajectories.failures import reason
+from himach.io.trajectories.file_failures import reason
 from himach.io.trajectories.formats import FORMATS
-from himach.io.trajectories.index.timeline import Times
-from himach.io.trajectories.index.walk import read_index
 from himach.io.trajectories.readahead import ask_for
 from himach.io.trajectories.reader_file import ReaderFile, construct
+from himach.io.trajectories.timeline import Times
 from himach.io.trajectories.xdr_file import FrameFile, XdrFile
+from himach.io.trajectories.xdr_index import read_index
 
 MANIFEST = "himach.json"
-PARTIAL = "himach.json.partial"
 TIMES = "times.npy"
 FORMAT = "himach frame directory"
 VERSION = 1
@@ -95,20 +94,18 @@ class Manifest:
         return manifest
 
     def _check(self, path: str) -> None:
-        for name in ("frames", "atoms", "frames_per_file"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise TrajectoryError(f"{path}: {name} is {value!r}, not a positive integer")
-        if self.kind not in KINDS:
-            raise TrajectoryError(f"{path}: kind is {self.kind!r}, not one of {', '.join(KINDS)}")
-        if not isinstance(self.pattern, str) or not _PATTERN.fullmatch(self.pattern):
-            raise TrajectoryError(
-                f"{path}: pattern {self.pattern!r} is no file name with a number, as frames-%06d.xtc is"
-            )
-        if self.topology is not None and not (isinstance(self.topology, str) and _NAME.fullmatch(self.topology)):
-            raise TrajectoryError(f"{path}: topology {self.topology!r} is no name of a file in the directory")
-        if not isinstance(self.keywords, dict) or not isinstance(self.source, str):
-            raise TrajectoryError(f"{path}: keywords must be an object and source a string")
+        counts = {name: getattr(self, name) for name in ("frames", "atoms", "frames_per_file")}
+        valid = {
+            **{name: type(value) is int and value > 0 for name, value in counts.items()},
+            "kind": self.kind in KINDS,
+            "pattern": isinstance(self.pattern, str) and _PATTERN.fullmatch(self.pattern),
+            "topology": self.topology is None or (isinstance(self.topology, str) and _NAME.fullmatch(self.topology)),
+            "keywords": isinstance(self.keywords, dict),
+            "source": isinstance(self.source, str),
+        }
+        for name, is_valid in valid.items():
+            if not is_valid:
+                raise TrajectoryError(f"{path}: {name} cannot be {getattr(self, name)!r}; copy it again or split again")
 
 
 def find(directory: str) -> str:
@@ -116,8 +113,6 @@ def find(directory: str) -> str:
     path = os.path.join(directory, MANIFEST)
     if os.path.exists(path):
         return path
-    if os.path.exists(os.path.join(directory, PARTIAL)):
-        raise UsageError(f"{directory} is a frame directory that was not finished; run himach split again to finish it")
     raise UsageError(
         f"{directory} is a folder, and no frame directory (it holds no {MANIFEST}, which is written last); give "
         "trajectory files, or make one with himach split"
@@ -198,13 +193,9 @@ class FrameDirectory(FrameFile):
         return os.path.join(self.path, self.manifest.file_name(number))
 
     def _get_file(self, number: int) -> XdrFile | ReaderFile:
-        if number != self._open_number or self._open_file is None:
-            self.release()
-            self._open_file = self._open_numbered(number)
-            self._open_number = number
-        return self._open_file
-
-    def _open_numbered(self, number: int) -> XdrFile | ReaderFile:
+        if number == self._open_number and self._open_file is not None:
+            return self._open_file
+        self.release()
         path = self._path(number)
         try:
             file = _open(path, self.manifest.kind)
@@ -220,6 +211,7 @@ class FrameDirectory(FrameFile):
                 f"{path} holds {file.n_frames} whole frames of {file.n_atoms} atoms, not {expected} of {self.n_atoms}; "
                 "copy the file again or split again"
             )
+        self._open_number, self._open_file = number, file
         return file
 
     def _read_times(self) -> Times:

@@ -22,7 +22,7 @@ from himach.io.trajectories.frame_directory import Manifest, find
 from himach.io.trajectories.h5md.h5md_file import H5mdFile
 from himach.io.trajectories.h5md.zarr_directory import ZarrDirectory, is_zarr
 from himach.io.trajectories.urls.byte_file import ByteFile
-from himach.io.trajectories.urls.names import is_url, local_file_name
+from himach.io.trajectories.urls.url_names import is_url, local_file_name
 from himach.io.trajectories.xdr_header import sniff
 
 #: Keywords of MDAnalysis.Universe for the topology, not for the trajectory.

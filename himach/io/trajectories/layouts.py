@@ -8,18 +8,20 @@ in the classic format with 64-bit offsets (Å, ps, kcal/(mol Å), big-endian).
 
 from __future__ import annotations
 
+import io
 import math
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import NamedTuple
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from himach.frame import RawFrame, Vectors
+from himach.errors import UsageError
+from himach.frame import FIELDS, POSITIONS, RawFrame, Vectors
 
 Bytes = npt.NDArray[np.uint8]
 _LARGEST = (1 << 31) - 1  # 32-bit number
@@ -46,6 +48,8 @@ class FileLayout(ABC):
     """Layout of a file: a header, then frames of equal length, so that any offset gives its frame."""
 
     suffix = ""
+    fields = POSITIONS  # `himach.frame.FIELDS` that it stores, or-ed
+    with_data = False  # whether it stores the step number of a frame
     head_bytes = 0
     frame_bytes = 0
 
@@ -65,6 +69,12 @@ class FileLayout(ABC):
     def head(self, first_time: float, timestep: float) -> bytes:
         """Return the header of the file, given the first frame's time and the time between frames, ps."""
         return b""
+
+    def frame(self, frame: RawFrame) -> Bytes:
+        """Return a frame's bytes."""
+        into = np.empty(self.frame_bytes, np.uint8)
+        self.put(frame, into, 0)
+        return into
 
     @abstractmethod
     def put(self, frame: RawFrame, into: Bytes, at: int) -> None:
@@ -152,6 +162,8 @@ class Trr(FileLayout):
     """A TRR file; the step of a frame comes from its data, else it is its number."""
 
     suffix = ".trr"
+    fields = FIELDS
+    with_data = True
 
     def __init__(self, content: Content) -> None:
         super().__init__(content)
@@ -160,6 +172,11 @@ class Trr(FileLayout):
         self.frame_bytes = _TRR_VECTORS_AT + sum(sizes)
         if self.possible:
             self._frame_start = _TRR_START + _TRR_SIZES.pack(0, 0, 36, 0, 0, 0, 0, *sizes, content.n_atoms)
+
+    def frame(self, frame: RawFrame) -> Bytes:
+        """Return a frame's bytes, with the velocities and forces that it has."""
+        has = {"has_velocities": frame.velocities is not None, "has_forces": frame.forces is not None}
+        return FileLayout.frame(Trr(replace(self.content, **has)), frame)
 
     @property
     def possible(self) -> bool:
@@ -185,13 +202,10 @@ class Trr(FileLayout):
         _put_big_endian(vectors, into, at + _TRR_VECTORS_AT)
 
 
-_DIMENSION, _VARIABLE, _ATTRIBUTE = 10, 11, 12
-_CHAR, _FLOAT, _DOUBLE = 2, 5, 6
-_BYTES = {_CHAR: 1, _FLOAT: 4, _DOUBLE: 8}
 _TIME, _CELL = struct.Struct(">f"), struct.Struct(">6d")  # lengths and angles
 _NO_BOX = (math.nan, math.nan, math.nan, 90.0, 90.0, 90.0)  # MDAnalysis's reader fails at lengths 0
 _KCAL = 4.184  # kJ
-_GLOBAL = {
+_ATTRIBUTES = {
     "title": "Written by himach",
     "application": "himach",
     "program": "himach",
@@ -199,74 +213,40 @@ _GLOBAL = {
     "Conventions": "AMBER",
     "ConventionVersion": "1.0",
 }
-
-
-class _Variable(NamedTuple):
-    """A variable of the header; `fixed` is the content of one that is not per frame."""
-
-    name: str
-    type: int
-    dimensions: Sequence[str]
-    units: str = ""
-    fixed: bytes = b""
-
-
-_CELL_VARIABLES = (
-    _Variable("cell_lengths", _DOUBLE, ["frame", "cell_spatial"], "angstrom"),
-    _Variable("cell_angles", _DOUBLE, ["frame", "cell_angular"], "degree"),
-)
+_LABELS = {"spatial": b"xyz", "cell_spatial": b"abc", "cell_angular": b"alphabeta gamma"}
+_DIMENSIONS = {"frame": None, "spatial": 3, "cell_spatial": 3, "cell_angular": 3, "label": 5}
+_VECTOR = ("frame", "atom", "spatial")
 
 
 class NetCdf(FileLayout):
     """A NetCDF file."""
 
     suffix = ".nc"
+    fields = FIELDS
 
     def __init__(self, content: Content) -> None:
         super().__init__(content)
-        vectors = [("coordinates", "angstrom")]
-        vectors += [("velocities", "angstrom/picosecond")] * content.has_velocities
-        vectors += [("forces", "kilocalorie/mole/angstrom")] * content.has_forces
-        self._variables = [
-            _Variable("spatial", _CHAR, ["spatial"], fixed=b"xyz"),
-            _Variable("cell_spatial", _CHAR, ["cell_spatial"], fixed=b"abc"),
-            _Variable("cell_angular", _CHAR, ["cell_angular", "label"], fixed=b"alphabeta gamma"),
-            _Variable("time", _FLOAT, ["frame"], "picosecond"),
-            *(_CELL_VARIABLES if content.has_box else ()),
-            *(_Variable(name, _FLOAT, ["frame", "atom", "spatial"], units) for name, units in vectors),
-        ]
-        self._dimensions = {
-            "frame": 0, "spatial": 3, "atom": content.n_atoms, "cell_spatial": 3, "cell_angular": 3, "label": 5,
-        }  # fmt: skip
+        n_vectors = 1 + content.has_velocities + content.has_forces
         self._vectors_at = _TIME.size + _CELL.size * content.has_box
-        self.frame_bytes = self._vectors_at + 12 * content.n_atoms * len(vectors)
-        if self.possible:
-            self.head_bytes = len(self.head(0.0, 0.0))
+        self.frame_bytes = self._vectors_at + 12 * content.n_atoms * n_vectors
+        self.head_bytes = len(_netcdf_head(replace(content, n_frames=1, n_atoms=1)))
 
     @property
     def possible(self) -> bool:
         """Whether the numbers fit the format's 32-bit fields."""
-        return 12 * self.content.n_atoms < (1 << 32) - 4 and self.content.n_frames < (1 << 32) - 1
+        return 12 * self.content.n_atoms <= _LARGEST and self.content.n_frames < (1 << 32) - 1
 
     def head(self, first_time: float, timestep: float) -> bytes:
         """Return the header and the fixed variables, up to the first frame."""
-        start = len(self._header(0))  # the header's length does not depend on the offset
-        return self._header(start) + b"".join(_pad(variable.fixed) for variable in self._variables)
+        head = _netcdf_head(replace(self.content, n_frames=1))
+        return head[:4] + struct.pack(">I", self.content.n_frames) + head[8:]
 
-    def _header(self, start: int) -> bytes:
-        numbers = {name: number for number, name in enumerate(self._dimensions)}
-        parts = [b"CDF\2", _words(self.content.n_frames, _DIMENSION, len(numbers))]
-        parts += [_name(name) + _words(length) for name, length in self._dimensions.items()]
-        parts += [_attributes(_GLOBAL), _words(_VARIABLE, len(self._variables))]
-        for variable in self._variables:
-            lengths = [self._dimensions[name] or 1 for name in variable.dimensions]
-            size = _BYTES[variable.type] * math.prod(lengths)
-            size += -size % 4
-            parts += [_name(variable.name), _words(len(lengths), *(numbers[name] for name in variable.dimensions))]
-            parts += [_attributes({"units": variable.units} if variable.units else {}), _words(variable.type, size)]
-            parts.append(struct.pack(">Q", start))
-            start += size
-        return b"".join(parts)
+    def frame(self, frame: RawFrame) -> Bytes:
+        """Return a frame's bytes; raises UsageError if it lacks vectors that the header names."""
+        lacks = self.content.has_velocities and frame.velocities is None
+        if lacks or (self.content.has_forces and frame.forces is None):
+            raise UsageError(f"frame {frame.number} lacks velocities or forces, which frames before have; write .trr")
+        return super().frame(frame)
 
     def put(self, frame: RawFrame, into: Bytes, at: int) -> None:
         """Write a frame's bytes from `at` on."""
@@ -282,21 +262,32 @@ class NetCdf(FileLayout):
         _put_big_endian(vectors, into, at + self._vectors_at)
 
 
-def _pad(content: bytes) -> bytes:
-    return content + bytes(-len(content) % 4)
+@lru_cache
+def _netcdf_head(content: Content) -> bytes:
+    """Have SciPy write a file of one frame, and cut that off: 0.5 s and 300 MB for a million atoms."""
+    from scipy.io import netcdf_file
 
-
-def _words(*numbers: int) -> bytes:
-    return struct.pack(f">{len(numbers)}I", *numbers)
-
-
-def _name(name: str) -> bytes:
-    return _words(len(name)) + _pad(name.encode())
-
-
-def _attributes(texts: Mapping[str, str]) -> bytes:
-    """Return text attributes in the header's encoding."""
-    if not texts:
-        return bytes(8)
-    listed = (_name(name) + _words(_CHAR, len(text)) + _pad(text.encode()) for name, text in texts.items())
-    return _words(_ATTRIBUTE, len(texts)) + b"".join(listed)
+    written = io.BytesIO()
+    file = netcdf_file(written, "w", version=2)
+    for name, text in _ATTRIBUTES.items():
+        setattr(file, name, text)
+    for name, length in {**_DIMENSIONS, "atom": content.n_atoms}.items():
+        file.createDimension(name, length)
+    for name, letters in _LABELS.items():
+        labels = file.createVariable(name, "S1", (name, "label")[: 1 + (len(letters) > 3)])
+        labels[:] = np.frombuffer(letters, "S1").reshape(labels.shape)
+    for exists, name, type_, dimensions, units in (
+        (True, "time", "f4", ("frame",), "picosecond"),
+        (content.has_box, "cell_lengths", "f8", ("frame", "cell_spatial"), "angstrom"),
+        (content.has_box, "cell_angles", "f8", ("frame", "cell_angular"), "degree"),
+        (True, "coordinates", "f4", _VECTOR, "angstrom"),
+        (content.has_velocities, "velocities", "f4", _VECTOR, "angstrom/picosecond"),
+        (content.has_forces, "forces", "f4", _VECTOR, "kilocalorie/mole/angstrom"),
+    ):
+        if exists:
+            variable = file.createVariable(name, type_, dimensions)
+            variable.units = units
+            variable[0] = 0
+    file.flush()
+    n_bytes = sum(variable.data.nbytes for variable in file.variables.values() if variable.isrec)
+    return bytes(written.getbuffer()[:-n_bytes])

@@ -1,6 +1,7 @@
 """Datasets in their original files: `open_origin()` joins trajectory files into one `Origin` of numbered frames.
 
-One rank opens files: the `Origin` is pickled to the others with its indexes, and opens no file until it reads.
+One rank opens files: the `Origin` is pickled to the others with its indexes, and opens no file until it reads. `join()`
+drops the frames that a restart wrote again, and refuses files that look like parallel simulations.
 """
 
 from __future__ import annotations
@@ -8,9 +9,11 @@ from __future__ import annotations
 import difflib
 import glob
 import hashlib
+import itertools
 import os
 import re
 import warnings
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,10 +26,12 @@ import numpy.typing as npt
 from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.frame import RawFrame
 from himach.io.frame_source import WHOLE, FrameSource, Numbers, ReadOptions
-from himach.io.trajectories.failures import reason, retry
-from himach.io.trajectories.files import open_file, stamp_files
+from himach.io.trajectories.file_failures import reason, retry
 from himach.io.trajectories.h5md.zarr_directory import ZarrFiles, is_zarr
-from himach.io.trajectories.index.timeline import (
+from himach.io.trajectories.keywords import check, classes_for
+from himach.io.trajectories.open_file import open_file, stamp_files
+from himach.io.trajectories.readahead import Ahead
+from himach.io.trajectories.timeline import (
     FrameTimes,
     InterpolatedTimes,
     Times,
@@ -34,14 +39,11 @@ from himach.io.trajectories.index.timeline import (
     first_backward,
     tolerance,
 )
-from himach.io.trajectories.index.xdr_index import XdrIndex
-from himach.io.trajectories.join import FilePart, join
-from himach.io.trajectories.keywords import check, classes_for
-from himach.io.trajectories.readahead import Ahead
 from himach.io.trajectories.urls.byte_file import ByteFile, local_path, read_status
-from himach.io.trajectories.urls.names import absolute, is_url
 from himach.io.trajectories.urls.transport import RemoteError
+from himach.io.trajectories.urls.url_names import absolute, is_url
 from himach.io.trajectories.xdr_file import FrameFile
+from himach.io.trajectories.xdr_index import XdrIndex
 from himach.selection import Selected, numbers_at
 
 PUSHED = "pushed"  # kind of a dataset that has no origin
@@ -62,19 +64,19 @@ class Origin(FrameSource):
     """Frames of one dataset, numbered through from 0."""
 
     def __init__(
-        self, parts: Sequence[FilePart], keywords: Mapping[str, Any], facts: OriginFacts | None = None
+        self, files: Sequence[FrameFile], keywords: Mapping[str, Any], facts: OriginFacts | None = None
     ) -> None:
-        self._parts = list(parts)
-        self._starts = np.cumsum([0] + [part.n_frames for part in parts])
-        self._open_part: FilePart | None = None
+        self.files = tuple(files)
+        self._starts = np.cumsum([0] + [file.n_frames for file in files])
+        self._open_file: FrameFile | None = None
         self._ahead: Ahead | None = None
-        self.keywords = {**parts[0].file.keywords, **keywords}
+        self.keywords = {**files[0].keywords, **keywords}
         self.warnings: tuple[str, ...] = ()
-        self.paths = tuple(part.file.path for part in parts)
-        self.kinds = tuple(part.file.kind for part in parts)
+        self.paths = tuple(file.path for file in files)
+        self.kinds = tuple(file.kind for file in files)
         self.n_frames = int(self._starts[-1])
-        self.n_atoms = parts[0].file.n_atoms
-        self.topology = parts[0].file.topology
+        self.n_atoms = files[0].n_atoms
+        self.topology = files[0].topology
         self.known_times = self._join_times()  # ps; None if they are not known without reading frames
         facts = facts or self._read_facts()
         self.fingerprint = facts.fingerprint
@@ -83,12 +85,12 @@ class Origin(FrameSource):
         self.has_forces = facts.has_forces
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_open_part": None, "_ahead": None}
+        return {**self.__dict__, "_open_file": None, "_ahead": None}
 
     @property
     def present(self) -> bool:
         """Whether frames can be read from all its files."""
-        return all(part.file.present for part in self._parts)
+        return all(file.present for file in self.files)
 
     def holds(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
         """Return which of the frames exist, bool (n,)."""
@@ -112,17 +114,16 @@ class Origin(FrameSource):
             previous, previous_time = frame.number, frame.time
             yield frame
 
-    def times(self, numbers: Iterable[int]) -> Times:
+    def times(self, numbers: Sequence[int] | Numbers) -> Times:
         """Return the frames' times, float64 (n,), ps; reads the frames if their times are not known."""
-        selected = np.asarray(numbers if isinstance(numbers, range | np.ndarray) else list(numbers), dtype=np.int64)
+        selected = np.asarray(numbers, dtype=np.int64)
         if self.known_times is not None:
             return np.asarray(self.known_times[selected], dtype=np.float64)
         return np.array([frame.time for frame in map(self._read, selected.tolist())], dtype=np.float64)
 
-    def nbytes(self, numbers: Iterable[int]) -> int:
-        """Return the bytes that reading these frames takes: exact for XTC and TRR, else by the mean."""
-        selected = np.asarray(numbers if isinstance(numbers, range | np.ndarray) else list(numbers), dtype=np.int64)
-        return sum(file.nbytes(local) for file, local in self._by_file(selected))
+    def nbytes(self, numbers: Sequence[int] | Numbers) -> int:
+        """Return the bytes that reading these frames takes: exact for formats of an index, else by the mean."""
+        return sum(file.nbytes(local) for file, local in self._by_file(np.asarray(numbers, dtype=np.int64)))
 
     def dt(self, frames: Selected) -> float | None:
         """Return the time between selected frames, ps; None if it is uneven or there are fewer than two frames."""
@@ -144,28 +145,24 @@ class Origin(FrameSource):
     def locate(self, number: int) -> tuple[str, int]:
         """Return the file of a frame, and the frame's number within it."""
         index = int(np.searchsorted(self._starts, number, side="right")) - 1
-        return self._parts[index].file.path, number - int(self._starts[index])
-
-    def files(self) -> list[tuple[FrameFile, int]]:
-        """Return the files, each with the number of its leading frames in the dataset."""
-        return [(part.file, part.n_frames) for part in self._parts]
+        return self.files[index].path, number - int(self._starts[index])
 
     def frame_files(self, numbers: Sequence[int]) -> set[str]:
         """Return the paths of the files that have these frames."""
-        parts = self._by_file(np.asarray(numbers, dtype=np.int64))
-        return set().union(*(file.frame_files(local) for file, local in parts))
+        files = self._by_file(np.asarray(numbers, dtype=np.int64))
+        return set().union(*(file.frame_files(local) for file, local in files))
 
     def _by_file(self, numbers: Numbers) -> Iterator[tuple[FrameFile, Numbers]]:
         """Yield each file that has frames of `numbers`, and their numbers within it."""
         indices = np.searchsorted(self._starts, numbers, side="right") - 1
         for index in np.flatnonzero(np.bincount(indices)).tolist():  # unique() imports numpy.ma
-            yield self._parts[index].file, numbers[indices == index] - self._starts[index]
+            yield self.files[index], numbers[indices == index] - self._starts[index]
 
     def close(self) -> None:
         """Close the open file, until the next read."""
-        if self._open_part is not None:
-            self._open_part.file.release()
-        self._open_part = None
+        if self._open_file is not None:
+            self._open_file.release()
+        self._open_file = None
 
     def _plan_ahead(self, numbers: Sequence[int]) -> Ahead | None:
         """Return the readahead for these frames; None for a single frame, which is read at once."""
@@ -181,18 +178,18 @@ class Origin(FrameSource):
             file.expect(local.tolist())
 
     def _read(self, number: int, needed: int | None = None) -> RawFrame:
-        index = int(np.searchsorted(self._starts, number, side="right")) - 1 if len(self._parts) > 1 else 0
-        part = self._parts[index]
-        if part is not self._open_part:
+        index = int(np.searchsorted(self._starts, number, side="right")) - 1 if len(self.files) > 1 else 0
+        file = self.files[index]
+        if file is not self._open_file:
             self.close()
-            self._open_part = part
+            self._open_file = file
         local = number - int(self._starts[index])
         try:
-            frame = retry(partial(part.file.read, local, needed), part.file.release)
+            frame = retry(partial(file.read, local, needed), file.release)
         except HimachError:
             raise
         except Exception as error:
-            raise TrajectoryError(self._damage(number, local, part.file.path, error)) from error
+            raise TrajectoryError(self._damage(number, local, file.path, error)) from error
         frame.number = number
         if self.known_times is not None:
             frame.time = float(self.known_times[number])
@@ -211,17 +208,17 @@ class Origin(FrameSource):
         velocities, forces = first.velocities is not None, first.forces is not None
         start, following = self.times([0, 1]) if self.n_frames > 1 else (0.0, None)
         timestep = None if following is None else float(following - start)
-        stamps = [path for part in self._parts for path in part.file.stamps]
+        stamps = [path for file in self.files for path in file.stamps]
         return OriginFacts(_fingerprint(stamps), timestep, velocities, forces)
 
     def _join_times(self) -> FrameTimes | None:
         """Return all times if known without reading frames; raise if they run backwards."""
-        if len(self._parts) > 1 and not any(part.file.timed for part in self._parts):  # they count frames
-            return even_times(self.n_frames, float(self.keywords.get("dt", 1.0)), 0.0, self._parts[0].time(0))
-        times = self._parts[0].file.times
-        if len(self._parts) > 1:
-            known = [part.file.times[: part.n_frames] for part in self._parts if part.file.times is not None]
-            times = np.concatenate(known) if len(known) == len(self._parts) else None
+        if len(self.files) > 1 and not any(file.timed for file in self.files):  # they count frames
+            return even_times(self.n_frames, float(self.keywords.get("dt", 1.0)), 0.0, self.files[0].time(0))
+        times = self.files[0].times
+        if len(self.files) > 1:
+            known = [file.times[: file.n_frames] for file in self.files if file.times is not None]
+            times = np.concatenate(known) if len(known) == len(self.files) else None
         if times is None:
             return None
         number = times.first_backward() if isinstance(times, InterpolatedTimes) else first_backward(times)
@@ -258,7 +255,8 @@ def open_origin(
         warnings.simplefilter("always", UserWarning)
         files = [_open(path, topology, keywords, indexes or {}) for path in paths]
         _check_atoms(files)
-        origin = Origin(join(files), keywords)
+        join(files)
+        origin = Origin(files, keywords)
     for warning in caught:
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     origin.warnings = tuple(str(warning.message) for warning in caught if warning.category is UserWarning)
@@ -349,3 +347,68 @@ def _round_time(step: float, error: float) -> float:
     """Return the shortest decimal within the error of a mean time step and within 2 % of the step."""
     error = min(error, 0.02 * abs(step))
     return next((short for digits in range(13) if abs((short := round(step, digits)) - step) <= error), step)
+
+
+_ENSEMBLE = "independent simulations as --ensemble (in Python ensemble=)"
+
+
+def join(files: Sequence[FrameFile]) -> None:
+    """Drop the last frames of files that the next file has again."""
+    if not all(file.timed for file in files):
+        _check_starts(files)  # frames that are merely counted cannot overlap
+        return
+    for earlier, later in itertools.pairwise(files):
+        _drop_overlap(earlier, later)
+        earlier.release()
+
+
+def _check_starts(files: Sequence[FrameFile]) -> None:
+    """Refuse files if two have the same first frame."""
+    files_by_digest: dict[bytes, FrameFile] = {}
+    for file in files if len(files) > 1 else ():
+        try:
+            digest = hashlib.sha256(file.read(0).positions).digest()
+        except Exception:  # reading it raises again if it is selected
+            continue
+        finally:
+            file.release()
+        if digest in files_by_digest:
+            raise _duplicate_error(f"the first frames of {files_by_digest[digest].path} and {file.path} are equal", "")
+        files_by_digest[digest] = file
+
+
+def _duplicate_error(what: str, otherwise: str) -> UsageError:
+    return UsageError(
+        f"{what}, so they look like two simulations, not like a restart: give {_ENSEMBLE}, or leave out the file that "
+        f"was written again{otherwise}"
+    )
+
+
+def _drop_overlap(earlier: FrameFile, later: FrameFile) -> None:
+    first = later.time(0)
+    start = earlier.time(0)
+    limit = first - tolerance(first)
+    if start > first + tolerance(first):
+        raise TrajectoryError(
+            f"time runs backwards: {later.path} begins at {first:g} ps (its frame 0), before the first frame of "
+            f"{earlier.path}, at {start:g} ps, which it is to follow; give the files in the order of time, "
+            f"{_ENSEMBLE}, or the time step as the universe keyword dt"
+        )
+    if not start < limit:  # also for nan
+        raise _duplicate_error(
+            f"{earlier.path} and {later.path} both begin at {start:g} ps",
+            "; if they do follow one another, give the time step as the universe keyword dt",
+        )
+    n_kept = bisect_left(range(earlier.n_frames), limit, key=earlier.time)
+    n_dropped = earlier.n_frames - n_kept
+    if n_dropped:
+        since, end, later_end = earlier.time(n_kept), earlier.time(earlier.n_frames - 1), later.time(later.n_frames - 1)
+        earlier.n_frames = n_kept
+        again = "has them again"
+        if later_end < end - tolerance(end):  # the rest is a path that the simulation abandoned
+            again = f"begins anew there, though it ends at {later_end:g} ps and they go on to {end:g} ps,"
+        warnings.warn(
+            f"{n_dropped} frame{'s' if n_dropped > 1 else ''} of {earlier.path}, from {since:g} ps on, dropped: "
+            f"{later.path} {again} and its frames are kept",
+            stacklevel=2,
+        )

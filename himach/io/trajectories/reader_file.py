@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.frame import RawFrame
-from himach.io.trajectories.failures import quietly
-from himach.io.trajectories.index.timeline import Times, even_times
+from himach.io.trajectories.file_failures import quietly
 from himach.io.trajectories.readahead import ask_for
+from himach.io.trajectories.timeline import Times, even_times
 from himach.io.trajectories.urls.byte_file import fetch, read_status
 from himach.io.trajectories.urls.mirror import Records
-from himach.io.trajectories.urls.names import is_url
+from himach.io.trajectories.urls.url_names import is_url
 from himach.io.trajectories.xdr_file import FrameFile
 
 Places = Sequence[tuple[int, int]]
@@ -168,9 +168,6 @@ def _reader_times(reader: Any, kind: str, n_frames: int) -> Times | None:
     offset = float(reader.ts.data.get("time_offset", 0.0))
     if "time" not in reader.ts.data:
         return even_times(n_frames, float(reader.ts.dt), 0.0, offset)
-    if kind == "DCD":
-        header = reader._file.header
-        return even_times(n_frames, float(reader.ts.dt), header["istart"] / header["nsavc"], offset)
     if kind == "NCDF" and reader.scale_factors["time"] is None:
         times = np.array(reader.trjfile.variables["time"][:n_frames], dtype=np.float64)
         return times + offset

@@ -23,11 +23,10 @@ from himach.errors import TrajectoryError, UsageError
 from himach.frame import Coded, RawFrame, Vectors
 from himach.io.frame_source import Numbers
 from himach.io.trajectories import xtc
-from himach.io.trajectories.index.timeline import FrameTimes, Times, even_times
-from himach.io.trajectories.index.xdr_index import XdrIndex
 from himach.io.trajectories.readahead import ask_for
+from himach.io.trajectories.timeline import FrameTimes, Times, even_times
 from himach.io.trajectories.urls.byte_file import ByteFile, exists
-from himach.io.trajectories.urls.names import is_url
+from himach.io.trajectories.urls.url_names import is_url
 from himach.io.trajectories.xdr_header import (
     DAMAGED,
     FORCES,
@@ -39,6 +38,7 @@ from himach.io.trajectories.xdr_header import (
     parse_trr,
     parse_xtc,
 )
+from himach.io.trajectories.xdr_index import XdrIndex
 
 
 class FrameFile(ABC):
@@ -46,7 +46,7 @@ class FrameFile(ABC):
 
     present = True
     kind = ""
-    n_frames = n_atoms = 0
+    n_frames = n_atoms = 0  # of the first frames of the file, those that are in the dataset
     times: FrameTimes | None = None  # of its frames, ps; None if they are not known without reading frames
     timed = True
     rewritten: tuple[str, ...] = ()  # files rewritten when frames are added
@@ -73,6 +73,10 @@ class FrameFile(ABC):
     @abstractmethod
     def read(self, index: int, needed: int | None = None) -> RawFrame:
         """Return frame `index` of the file; raises whatever the format's decoder does."""
+
+    def time(self, index: int) -> float:
+        """Return the time of a frame, ps; reads the frame if the times are not known."""
+        return float(self.times[index]) if self.times is not None else self.read(index).time
 
     def expect(self, indices: Sequence[int]) -> None:  # noqa: B027 (not all need it)
         """Request readahead of the bytes of these frames."""
@@ -158,6 +162,17 @@ class AbsentFile(FrameFile):
         return self._frames[number]
 
 
+def make_box(edges: npt.NDArray[Any], factor: float) -> npt.NDArray[np.float32] | None:
+    """Return lengths and angles of a box from its vectors or lengths, in `factor` Å; None for a box of size zero."""
+    from MDAnalysis.lib.mdamath import triclinic_box
+
+    box = np.array([*edges, 90, 90, 90] if edges.shape == (3,) else triclinic_box(*edges), dtype=np.float32)
+    if not box[:3].any():
+        return None
+    box[:3] *= np.float32(factor)
+    return box
+
+
 Data = dict[str, Any]
 SPARE_BYTES = 256  # margin, plus a sixteenth, over the bytes that earlier frames needed
 
@@ -202,7 +217,8 @@ class XdrFile(FrameFile):
             self._decode_xtc(index, n_bytes, needed) if self.kind == "XTC" else self._decode_trr(index, n_bytes)
         )
         assert self.times is not None
-        frame = RawFrame(index, float(self.times[index]), positions, self._box(box), *others, data=data)
+        cell = make_box(box.reshape(3, 3), self._factors[0])
+        frame = RawFrame(index, float(self.times[index]), positions, cell, *others, data=data)
         if self._coded.ends:
             frame.coded, frame.precision = self._coded if needed is not None else None, self._coded.precision
         return frame
@@ -323,13 +339,3 @@ class XdrFile(FrameFile):
         positions, velocities, forces = vectors
         assert positions is not None
         return {"step": frame.step, "lambda": frame.coupling}, box, positions, velocities, forces
-
-    def _box(self, box: npt.NDArray[np.float32]) -> npt.NDArray[np.float32] | None:
-        """Return a box's lengths and angles from its vectors; None for a box of size zero."""
-        from MDAnalysis.lib.mdamath import triclinic_box
-
-        lengths = np.asarray(triclinic_box(*box.reshape(3, 3)), dtype=np.float32)
-        if not lengths[:3].any():
-            return None
-        lengths[:3] *= self._factors[0]
-        return lengths

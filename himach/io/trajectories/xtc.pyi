@@ -6,7 +6,6 @@ from himach.frame import Coded
 PAD: int
 
 def decode(coded: Coded, out: npt.NDArray[np.float32], needed: int | None = None) -> int: ...
-def crc32c(data: npt.NDArray[np.uint8], crc: int = 0) -> int: ...
 def encode(
     positions: npt.NDArray[np.float32],
     box: npt.NDArray[np.float32],

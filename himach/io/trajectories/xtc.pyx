@@ -1,6 +1,6 @@
 """The boundary to native/xtc: `decode()` makes positions of the compressed part of a frame, `encode()` makes frames."""
 
-from libc.stdint cimport int32_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, uint8_t
 
 import numpy as np
 
@@ -10,6 +10,7 @@ cdef extern from "xtc/xtc.h":
         XTC_PAD
         XTC_SHORT
         XTC_MANY
+        XTC_MOST_ATOMS
     ctypedef struct xtc_frame:
         const uint8_t *bytes
         size_t n_bytes
@@ -18,10 +19,6 @@ cdef extern from "xtc/xtc.h":
         int index
     int xtc_decode(const xtc_frame *frame, float unit, float scale, size_t n_atoms, size_t needed, float *out,
                    size_t *used) nogil
-
-cdef extern from "xtc/xtc_encode.h":
-    enum:
-        XTC_MOST_ATOMS
     ctypedef struct xtc_written_frame:
         const float *positions
         size_t n_atoms
@@ -32,9 +29,6 @@ cdef extern from "xtc/xtc_encode.h":
         float box[9]
     size_t xtc_most_bytes(size_t n_atoms)
     int xtc_encode(const xtc_written_frame *frame, int32_t *steps, uint8_t *out, size_t *n_bytes) nogil
-
-cdef extern from "base/crc32c.h":
-    uint32_t bodhi_crc32c(uint32_t crc, const void *data, size_t size) nogil
 
 #: Bytes that must lie behind a frame's data in its buffer.
 PAD = XTC_PAD
@@ -68,15 +62,6 @@ def decode(coded, float[:, ::1] out, needed=None):
     if status != 0:
         raise ValueError("its coordinates are damaged: they have senseless sizes")
     return used
-
-
-def crc32c(const uint8_t[::1] data, uint32_t crc=0):
-    """The CRC32C of bytes, continuing from that of the bytes before them; here, as files' indexes know no store."""
-    cdef size_t size = data.shape[0]
-    if size > 0:
-        with nogil:
-            crc = bodhi_crc32c(crc, &data[0], size)
-    return crc
 
 
 def encode(const float[:, ::1] positions, const float[:, ::1] box, int step, float time, float precision=1000,

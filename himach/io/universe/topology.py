@@ -8,6 +8,7 @@ behind its CRC32C. Unpickling can run code, so `decode()` may only get bytes tha
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -17,13 +18,12 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.io.store.bodhi import crc32c
 from himach.io.store.store import StoreError
-from himach.io.trajectories.failures import quietly, reason
+from himach.io.trajectories.file_failures import quietly, reason
 from himach.io.trajectories.keywords import TOPOLOGY_KEYWORDS, parser_class
 from himach.io.trajectories.origin import Origin, existing_path
 from himach.io.trajectories.urls.byte_file import label, local_path
@@ -72,7 +72,6 @@ class _CachedParse:
 
     topology: Topology
     warnings: Sequence[tuple[str, str, int]]
-    file: Path | None = None  # its attached file
 
 
 _parses: dict[str, _CachedParse] = {}
@@ -83,18 +82,17 @@ def _find_or_parse(
 ) -> Topology:
     """Return the topology from memory or as attached, else parse it; repeat the warnings of parsing.
 
-    Datasets of an ensemble share a topology: it is parsed once, and their attachments are links to one file.
+    Datasets of an ensemble share a topology: it is parsed once, and attached to the first of them.
     """
     entry = _parses.pop(name, None) or (None if dataset is None else _read_attached(dataset, name))
-    is_new = entry is None
     if entry is None:
         entry = _parse_and_guess(path, origin, keywords)
+        if dataset is not None and attach:
+            _attach(dataset, name, entry)
     else:
         _check_atoms(entry.topology, path, origin)
         for text, source, line in entry.warnings:
             warnings.warn_explicit(text, UserWarning, source, line)
-    if dataset is not None and attach and (is_new or not _file(dataset, name).exists()):
-        _attach(dataset, name, entry)
     _parses[name] = entry
     while len(_parses) > MAX_CACHED or sum(cached.topology.n_atoms for cached in _parses.values()) > MAX_CACHED_ATOMS:
         _parses.pop(next(iter(_parses)))
@@ -107,7 +105,7 @@ def _read_attached(dataset: Dataset, name: str) -> _CachedParse | None:
         topology, facts = decode(dataset.own_attachment(name) or b"")
     except ValueError:
         return None
-    return _CachedParse(topology, facts["warnings"], _file(dataset, name))
+    return _CachedParse(topology, facts["warnings"])
 
 
 def _parse_and_guess(path: str, origin: Origin, keywords: Mapping[str, Any]) -> _CachedParse:
@@ -120,33 +118,17 @@ def _parse_and_guess(path: str, origin: Origin, keywords: Mapping[str, Any]) -> 
     return _CachedParse(topology, [(str(w.message), w.filename, w.lineno) for w in caught if w.category is UserWarning])
 
 
-def _file(dataset: Dataset, name: str) -> Path:
-    return dataset.path / f"x-{name}"
-
-
 def _attach(dataset: Dataset, name: str, entry: _CachedParse) -> None:
     """Attach a parse to a dataset if possible, and remove the oldest beyond `MAX_ATTACHED`."""
-    file = _file(dataset, name)
-    try:
-        if entry.file is None or not _link(entry.file, file):
-            content = encode(entry.topology, {"warnings": entry.warnings})
-            if content is None:
-                return
-            dataset.attach(name, content)
-            entry.file = file
-        others = [other for other in dataset.path.glob("x-parsed-*") if other != file]  # clocks may run backwards
-        for other in sorted(others, key=lambda other: other.stat().st_mtime_ns)[: 1 - MAX_ATTACHED]:
-            other.unlink(missing_ok=True)
-    except (StoreError, OSError):  # the next run parses again
-        pass
-
-
-def _link(source: Path, file: Path) -> bool:
-    try:
-        os.link(source, file, follow_symlinks=False)
-    except OSError:
-        return False
-    return True
+    content = encode(entry.topology, {"warnings": entry.warnings})
+    if content is None:
+        return
+    with contextlib.suppress(StoreError, OSError):  # the next run parses again
+        dataset.attach(name, content)
+        # Leave the new one out: clocks may run backwards.
+        others = [path for path in dataset.path.glob("x-parsed-*") if path.name != f"x-{name}"]
+        for path in sorted(others, key=lambda path: path.stat().st_mtime_ns)[: 1 - MAX_ATTACHED]:
+            path.unlink(missing_ok=True)
 
 
 def _name(path: str, keywords: Mapping[str, Any]) -> str | None:
@@ -243,12 +225,6 @@ def _guesser() -> Any:
     return guesser
 
 
-#: Attributes that every Topology makes itself.
-_CORE = frozenset({"Atomindices", "Resindices", "Segindices"})
-#: An attribute's topology, and its cache of computed values.
-_DERIVED = frozenset({"top", "_cache"})
-
-
 def encode(topology: Topology, facts: dict[str, Any]) -> bytes | None:
     """Return a topology and facts about it as bytes; None if it cannot be pickled."""
     try:
@@ -271,21 +247,6 @@ def decode(content: bytes) -> tuple[Topology, dict[str, Any]]:
 
 
 def copy_topology(topology: Topology) -> Topology:
-    """Return a copy that shares nothing mutable, as Topology.copy() does, without its loop over all names."""
-    from MDAnalysis.core.topology import Topology
-    from MDAnalysis.core.topologyattrs import _Connection
-
-    table = topology.tt
-    new = Topology(table.n_atoms, table.n_residues, table.n_segments, None, table._AR, table._RS)
-    for attribute in topology.attrs:
-        kind: Any = type(attribute)
-        if kind.__name__ not in _CORE:
-            copied = kind.__new__(kind)
-            state = {name: value for name, value in vars(attribute).items() if name not in _DERIVED}
-            vars(copied).update(
-                {name: value.copy() if hasattr(value, "copy") else value for name, value in state.items()}
-            )
-            if issubclass(kind, _Connection):
-                copied._cache = {}
-            new.add_TopologyAttr(copied)
-    return new
+    """Return a copy that shares nothing mutable; Topology.copy() loops over all names."""
+    copied: Topology = pickle.loads(pickle.dumps(topology, pickle.HIGHEST_PROTOCOL))
+    return copied

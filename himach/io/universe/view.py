@@ -1,7 +1,7 @@
-"""An analysis's view of a frame: `View`, its own Universe, bound to one frame at a time.
+"""An analysis's view of a frame: `View`, the trajectory of its own Universe, bound to one frame at a time.
 
-The Universe's trajectory has one Timestep and no file. Positions are bound without a copy. Other frames are refused,
-because each rank sees only some frames.
+It has one Timestep and no file. Positions are bound without a copy. Other frames are refused, because each rank sees
+only some frames.
 """
 
 from __future__ import annotations
@@ -34,86 +34,21 @@ from himach.transformations import Transformation
 _set_data = Timestep.data.__set__
 
 
-class View:
-    """An analysis's own Universe, made of a topology of its own, which is bound to frames."""
-
-    def __init__(
-        self,
-        topology: Topology,
-        origin: Origin,
-        frames: Selected,
-        first: RawFrame,
-        *,
-        name: str = "",
-        member: str | None = None,
-        finite: bool = False,
-        follow: Callable[[int], npt.NDArray[np.float32]] | None = None,
-    ) -> None:
-        self._member = member
-        self._finite = finite
-        self._frames = frames
-        self._name = name or "the analysis"
-        self._first = first
-        self.universe = _Universe(topology, to_guess=())
-        self._reader = _BoundReader(origin, self._name, first, follow)
-        self.universe.name = self._name
-        self.universe.trajectory = self._reader
-        self._reader.bind(first, copy=True)  # setup() may write to positions, and the source's frame must stay as read
-
-    def transform(self, add: Callable[[Universe], None]) -> None:
-        """Have `add` add transformations to the Universe, and rebind it, so that updating groups see them."""
-        add(self.universe)
-        self._reader.bind(self._first, copy=True)
-
-    def ask(self, groups: Any) -> None:
-        """Restrict later frames to the atoms that atoms() returned."""
-        requested = requested_atoms(groups, self.universe, self._name)
-        if not requested.all():
-            self._reader.ask(requested, partial(_refuse, self.universe, self._name))
-
-    def detach(self) -> None:
-        """Give later frames new arrays, so that those that setup() kept, such as the box, stay unchanged."""
-        self._reader.detach()
-
-    def go_back(self) -> None:
-        """Bind the Universe to the first selected frame again, so that after map() all ranks show the same frame."""
-        self._reader.bind(self._first, copy=True)
-
-    @property
-    def needs(self) -> npt.NDArray[np.int64] | None:
-        """Indices of the atoms that `bind` needs in a frame, ascending int64 (n,); None for all."""
-        return self._reader.needs
-
-    def bind(self, raw: RawFrame, step: int, copy: bool = False) -> Frame:
-        """Bind the Universe to a frame, or to a copy, with the transformations and auxiliaries that setup() added."""
-        assert self._frames[step] == raw.number, f"frame {raw.number} is not at step {step} of {self._frames}"
-        if self._finite and raw.coded is None and (atom := first_lost(raw.positions, self.needs)) >= 0:
-            description = f"atom {atom} ({_describe_atom(self.universe.atoms[atom])})"
-            raise TrajectoryError(
-                f"{self._name}: in frame {raw.number} the position of {description} "
-                "is nan or infinite; leave the frame out (--frames), or the atom"
-            )
-        ts = self._reader.bind(raw, copy)
-        return _BoundFrame(raw, step, ts, self.universe, self._reader, self._member)
-
-
 class _BoundFrame(Frame):
     """A frame with the arrays of a timestep; velocities and forces are read on access."""
 
-    __slots__ = ("_raw", "_reader", "_timestep")
+    __slots__ = ("_raw", "_timestep", "_view")
 
-    def __init__(
-        self, raw: RawFrame, step: int, timestep: Timestep, universe: Universe, reader: _BoundReader, member: str | None
-    ) -> None:
+    def __init__(self, raw: RawFrame, step: int, timestep: Timestep, view: View, member: str | None) -> None:
         self.member = member
         self.number = raw.number
         self.step = step
         self.time = raw.time
         self.positions = timestep.positions
-        self.universe = universe
+        self.universe = view.universe
         self._timestep = timestep
         self._raw = raw
-        self._reader = reader
+        self._view = view
 
     @property
     def box(self) -> Any:  # type: ignore[override]
@@ -129,7 +64,7 @@ class _BoundFrame(Frame):
     @property
     def data(self) -> dict[str, Any]:  # type: ignore[override]
         """The frame's other data in the file."""
-        return self._reader.data(self._raw)
+        return self._view.data(self._raw)
 
     @property
     def velocities(self) -> Any:  # type: ignore[override]
@@ -185,16 +120,28 @@ class _PresentFrame(FrameIteratorBase):  # type: ignore[misc]
         yield self.trajectory.ts
 
 
-class _BoundReader(ProtoReader):  # type: ignore[misc]
-    """A trajectory of MDAnalysis that has one frame at a time and cannot seek."""
+class View(ProtoReader):  # type: ignore[misc]
+    """The trajectory of an analysis's own Universe, made of a topology of its own: one frame at a time."""
 
     units = {"time": "ps", "length": "Angstrom", "velocity": "Angstrom/ps", "force": "kJ/(mol*Angstrom)"}  # noqa: RUF012
 
     def __init__(
-        self, origin: Origin, name: str, first: RawFrame, follow: Callable[[int], npt.NDArray[np.float32]] | None
+        self,
+        topology: Topology,
+        origin: Origin,
+        frames: Selected,
+        first: RawFrame,
+        *,
+        name: str = "",
+        member: str | None = None,
+        finite: bool = False,
+        follow: Callable[[int], npt.NDArray[np.float32]] | None = None,
     ) -> None:
         super().__init__()
-        self._name = name
+        self._member = member
+        self._finite = finite
+        self._frames = frames
+        self._name = name or "the analysis"
         self._first = first
         self._follow = follow
         self.filename = origin.paths[0]
@@ -211,17 +158,43 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         self._needs: tuple[npt.NDArray[np.int64] | None] | None = None
         self._cached_data: tuple[RawFrame, dict[str, Any]] | None = None
         self._detached = False
+        self.universe = _Universe(topology, to_guess=())
+        self.universe.name = self._name
+        self.universe.trajectory = self
+        self.go_back()
 
-    def ask(self, requested: npt.NDArray[np.bool_], refuse: Callable[[int | None], NoReturn]) -> None:
-        """Restrict frames to these atoms, from the next one on."""
-        self._requested, self._needs = np.flatnonzero(requested), None
-        self._bound_timestep.ask(requested, refuse)
+    def transform(self, add: Callable[[Universe], None]) -> None:
+        """Have `add` add transformations to the Universe, and rebind it, so that updating groups see them."""
+        add(self.universe)
+        self.go_back()
+
+    def ask(self, groups: Any) -> None:
+        """Restrict later frames to the atoms that atoms() returned."""
+        requested = requested_atoms(groups, self.universe, self._name)
+        if not requested.all():
+            self._requested, self._needs = np.flatnonzero(requested), None
+            self._bound_timestep.ask(requested, partial(_refuse, self.universe, self._name))
 
     def detach(self) -> None:
-        """Give later frames new arrays."""
+        """Give later frames new arrays, so that those that setup() kept, such as the box, stay unchanged."""
         self._bound_timestep.detach()
         self._memory = None
         self._detached = True
+
+    def go_back(self) -> None:
+        """Bind the Universe to a copy of the first selected frame; after map(), all ranks show the same frame again."""
+        self._bind(self._first, copy=True)  # setup() may write to positions, and the source's frame must stay as read
+
+    def bind(self, raw: RawFrame, step: int, copy: bool = False) -> Frame:
+        """Bind the Universe to a frame, or to a copy, with the transformations and auxiliaries that setup() added."""
+        assert self._frames[step] == raw.number, f"frame {raw.number} is not at step {step} of {self._frames}"
+        if self._finite and raw.coded is None and (atom := first_lost(raw.positions, self.needs)) >= 0:
+            description = f"atom {atom} ({_describe_atom(self.universe.atoms[atom])})"
+            raise TrajectoryError(
+                f"{self._name}: in frame {raw.number} the position of {description} "
+                "is nan or infinite; leave the frame out (--frames), or the atom"
+            )
+        return _BoundFrame(raw, step, self._bind(raw, copy), self, self._member)
 
     def positions_at(self, number: int) -> npt.NDArray[np.float32]:
         """Return positions of any frame of the dataset as the run transforms it; only in setup()."""
@@ -237,9 +210,9 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         if not self._auxs and not self._transformations:
             return positions.copy()
         try:
-            return np.array(self.bind(replace(raw, positions=positions), copy=True).positions)
+            return np.array(self._bind(replace(raw, positions=positions), copy=True).positions)
         finally:
-            self.bind(self._first, copy=True)
+            self.go_back()
 
     @property
     def needs(self) -> npt.NDArray[np.int64] | None:
@@ -260,7 +233,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
             mask = transformation.needed(mask)
         return None if mask.all() else np.flatnonzero(mask)
 
-    def bind(self, raw: RawFrame, copy: bool) -> Timestep:
+    def _bind(self, raw: RawFrame, copy: bool) -> Timestep:
         """Set the frame, then apply auxiliaries and transformations as MDAnalysis's readers do."""
         timestep = self._bound_timestep
         timestep.frame, timestep.refuse_box = raw.number, None
@@ -344,9 +317,9 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
             if getattr(transformation, "turns", False):
                 self._bound_timestep.refuse_box = self._refuse_box
 
-    def copy(self) -> _BoundReader:
+    def copy(self) -> View:
         """Return a reader with a copy of the present frame."""
-        new = _BoundReader.__new__(_BoundReader)
+        new = View.__new__(View)
         ProtoReader.__init__(new)
         new.__dict__.update(
             {**self.__dict__, "_auxs": {}, "_transformations": [*self._transformations], "_memory": None}

@@ -2,7 +2,7 @@
  *
  * The inner products of a pair are sums over its atoms in their order, in double precision, whatever stands beside it.
  * So a pair has the same bits in any part of any matrix. What is done to them is told in fit.c. */
-#include "molecules/deviations.h"
+#include "molecules/molecules.h"
 
 #include "molecules/overlap.h"
 

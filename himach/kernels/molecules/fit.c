@@ -2,7 +2,7 @@
  *
  * The least deviation after a rotation follows from the largest eigenvalue of a traceless symmetric 4 by 4 matrix of
  * the structures' inner products. Newton's method finds it from above, where it is alone. */
-#include "molecules/fit.h"
+#include "molecules/molecules.h"
 
 #include "molecules/overlap.h"
 
@@ -192,19 +192,10 @@ CLONES static void turn(const float *positions, size_t n, const double r[9], con
 }
 
 CLONES static void move(const float *positions, size_t n, const double shift[3], float *to) {
-    const double x = shift[0], y = shift[1], z = shift[2];
-    const quad shifts[3] = {{x, y, z, x}, {y, z, x, y}, {z, x, y, z}}; /* four numbers of those of four atoms */
-    size_t i = 0;
-    for (; i + QUAD <= n; i += QUAD) {
-        for (size_t third = 0; third < 3; third++) {
-            single moved;
-            memcpy(&moved, &positions[3 * i + QUAD * third], sizeof moved);
-            moved = __builtin_convertvector(__builtin_convertvector(moved, quad) + shifts[third], single);
-            memcpy(&to[3 * i + QUAD * third], &moved, sizeof moved);
+    for (size_t i = 0; i < n; i++) {
+        for (size_t axis = 0; axis < 3; axis++) {
+            to[3 * i + axis] = (float)(positions[3 * i + axis] + shift[axis]);
         }
-    }
-    for (size_t k = 3 * i; k < 3 * n; k++) {
-        to[k] = (float)(positions[k] + shift[k % 3]);
     }
 }
 

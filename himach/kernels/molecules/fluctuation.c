@@ -1,6 +1,5 @@
-#include "molecules/fluctuation.h"
-
-#include "molecules/fit.h"
+/* Squared distances of the atoms of many structures from fixed positions, added up without error. */
+#include "molecules/molecules.h"
 #include "molecules/quad.h"
 
 #include <stdlib.h>

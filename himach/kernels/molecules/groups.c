@@ -1,4 +1,5 @@
-#include "molecules/groups.h"
+/* Centres of groups of atoms; groups moved into the box as wholes, and made whole by their bonds. */
+#include "molecules/molecules.h"
 
 #include <math.h>
 #include <string.h>

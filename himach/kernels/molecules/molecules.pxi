@@ -1,14 +1,12 @@
 # Deviations of structures, superposition, and the shape of a group of atoms.
 
-cdef extern from "molecules/fit.h":
+cdef extern from "molecules/molecules.h":
     double fit_rmsd(const float *positions, const float *reference, const double *weights, size_t n,
                     int superpose) nogil
     void fit_rotation(const float *positions, const float *reference, const double *weights, size_t n,
                       double *rotation, double *shift) nogil
     void fit_move(const float *positions, size_t n, const double *rotation, const double *shift, float *to) nogil
     void shape_gyration(const float *positions, const double *weights, size_t n, double *tensor) nogil
-
-cdef extern from "molecules/deviations.h":
     struct structures:
         const float *positions
         size_t count
@@ -19,8 +17,6 @@ cdef extern from "molecules/deviations.h":
         double cutoff
     int deviations_all(structures a, structures b, const deviation *request, double *to) nogil
     int deviations_within(structures a, structures b, const deviation *request, uint8_t *to) nogil
-
-cdef extern from "molecules/fluctuation.h":
     struct fluctuation:
         size_t n
         const double *fixed

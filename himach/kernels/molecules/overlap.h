@@ -2,7 +2,7 @@
  * traceless symmetric 4 by 4 matrix of their inner products (fit.c). */
 #pragma once
 
-#include "molecules/fit.h"
+#include "molecules/molecules.h"
 #include "molecules/quad.h"
 
 /* Newton's method ends after so many steps, or when a step is that small, relatively. It is left where the polynomial's

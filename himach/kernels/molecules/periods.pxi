@@ -3,7 +3,7 @@
 cdef extern from "box/lattice.h":
     void lattice_fold_all(const lattice *cell, const float *positions, size_t n, float *to) nogil
 
-cdef extern from "molecules/groups.h":
+cdef extern from "molecules/molecules.h":
     void groups_centers(const float *positions, size_t n, const int64_t *groups, const double *weights,
                         size_t n_groups, double *centers, double *totals) nogil
     void groups_wrap(const lattice *cell, const float *positions, size_t n, const int64_t *groups,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "box/lattice.h"
+#include "search/scratch.h"
 
 #include <stdint.h>
 
@@ -29,9 +30,9 @@ static inline int is_bonded(const bond_partners *partners, int64_t donor, int64_
     return partners[donor][0] == acceptor || partners[donor][1] == acceptor;
 }
 
-/* Find the hydrogen bonds, by the electrostatic energy of Kabsch and Sander. */
+/* Find the hydrogen bonds, by the electrostatic energy of Kabsch and Sander. Returns the status of a search. */
 size_t bonds_scratch(size_t n);
-void bonds_find(const struct backbone *backbone, void *scratch, bond_partners *partners);
+int bonds_find(const struct backbone *backbone, struct scratch *search, void *scratch, bond_partners *partners);
 
 /* Mark the residues in ladders of bridges between strands with E and those in single bridges with B. */
 size_t bridges_scratch(size_t n);

@@ -132,7 +132,7 @@ static int check(const float *positions, const int64_t *chains, size_t n) {
     for (size_t i = 1; chains != NULL && i < n; i++) {
         rising &= chains[i - 1] <= chains[i];
     }
-    return !finite ? DSSP_NOT_FINITE : rising ? DSSP_OK : DSSP_CHAINS_FALL;
+    return !finite ? SEARCH_NOT_FINITE : rising ? SEARCH_OK : DSSP_CHAINS_FALL;
 }
 
 static void find_turns(const struct backbone *backbone, const bond_partners *partners, uint8_t *turns) {
@@ -158,12 +158,12 @@ static size_t most(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
-int dssp_assign(const float *positions, const int64_t *chains, const uint8_t *prolines, size_t n, const float *box,
-                uint8_t *states) {
+int dssp_assign(struct scratch *search, const float *positions, const int64_t *chains, const uint8_t *prolines,
+                size_t n, const float *box, uint8_t *states) {
     struct backbone backbone = {(const float(*)[BACKBONE_ATOMS][3])positions, chains, prolines, n};
     struct lattice lattice;
-    const int status = check(positions, chains, n);
-    if (status != DSSP_OK) {
+    int status = check(positions, chains, n);
+    if (status != SEARCH_OK) {
         return status;
     }
     const int is_cut = box != NULL && !are_whole(&backbone);
@@ -173,7 +173,7 @@ int dssp_assign(const float *positions, const int64_t *chains, const uint8_t *pr
     const size_t bytes = most(most(bonds_scratch(n), bridges_scratch(n)), whole_scratch(n));
     char *memory = malloc(bytes + n * (sizeof *backbone.at + sizeof(bond_partners) + 1));
     if (memory == NULL) {
-        return DSSP_NO_MEMORY;
+        return SEARCH_NO_MEMORY;
     }
     float *whole = (float *)(memory + bytes);
     bond_partners *partners = (bond_partners *)(whole + (size_t)3 * BACKBONE_ATOMS * n);
@@ -182,10 +182,12 @@ int dssp_assign(const float *positions, const int64_t *chains, const uint8_t *pr
         make_whole(&backbone, &lattice, memory, whole);
         backbone.at = (const float(*)[BACKBONE_ATOMS][3])whole;
     }
-    bonds_find(&backbone, memory, partners);
-    memset(states, COIL, n);
-    bridges_mark(&backbone, partners, memory, states);
-    mark_all(&backbone, partners, turns, states);
+    status = bonds_find(&backbone, search, memory, partners);
+    if (status == SEARCH_OK) {
+        memset(states, COIL, n);
+        bridges_mark(&backbone, partners, memory, states);
+        mark_all(&backbone, partners, turns, states);
+    }
     free(memory);
-    return DSSP_OK;
+    return status;
 }

@@ -2,11 +2,9 @@
 
 cdef extern from "proteins/dssp.h":
     enum:
-        DSSP_NO_MEMORY
-        DSSP_NOT_FINITE
         DSSP_CHAINS_FALL
         DSSP_NO_BOX
-    int dssp_assign(const float *positions, const int64_t *chains, const uint8_t *prolines, size_t n,
+    int dssp_assign(scratch *search, const float *positions, const int64_t *chains, const uint8_t *prolines, size_t n,
                     const float *box, uint8_t *states) nogil
 
 
@@ -70,12 +68,11 @@ def dssp(backbone, chains=None, prolines=None, box=None):
     cdef const uint8_t *is_proline = NULL if flags is None else &flags[0]
     cdef const float *sides = NULL if sizes is None else &sizes[0]
     cdef int status
+    cdef SearchMemory memory = take_scratch()
     with nogil:
-        status = dssp_assign(&positions[0, 0, 0], of_chain, is_proline, n, sides, &states[0])
-    if status == DSSP_NO_MEMORY:
-        raise MemoryError
-    if status == DSSP_NOT_FINITE:
-        raise UsageError("a coordinate of the backbone is NaN or infinite")
+        status = dssp_assign(&memory.memory, &positions[0, 0, 0], of_chain, is_proline, n, sides, &states[0])
+    spare.append(memory)
+    check_status(status)
     if status == DSSP_CHAINS_FALL:
         raise UsageError("chains are numbers that do not fall from one residue to the next")
     if status == DSSP_NO_BOX:

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "molecules/groups.h"
+#include "molecules/molecules.h"
 
 /* More than any bond in Å, less than a box is wide. */
 static const float LONGEST_BOND = 5;

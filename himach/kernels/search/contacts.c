@@ -1,13 +1,11 @@
 /* Pairs of groups that have any two atoms within a cutoff, with their least distance: found pairs of atoms go into a
- * hash table of pairs of groups, of which there are few. Where distances are not asked for and groups are not too many,
- * a bit for each pair of groups is faster. */
+ * hash table of pairs of groups, of which there are few. */
 #include "search/search.h"
 
 #include "search/pairs_each.h"
 
 #define NONE       UINT64_MAX
 #define ROOM       1024 /* of the table at first, a power of two */
-#define MOST_BITS  ((size_t)1 << 22)
 #define MULTIPLIER UINT64_C(0x9E3779B97F4A7C15)
 
 struct contact {
@@ -124,64 +122,6 @@ static int list(const struct table *table, size_t n_a, size_t n_b, const struct 
     return sorted == NULL ? SEARCH_NO_MEMORY : pairs_sort(table->scratch, pairs, n, n_a, n_b, sorted);
 }
 
-/* A bit for each pair of groups, the caller's first groups by rows. */
-struct marks {
-    const int64_t *a, *b; /* the groups of atoms, as the search has them */
-    size_t columns;
-    uint64_t *words;
-};
-
-static int mark_found(void *to, const struct pair_search *search, size_t atom, size_t n) {
-    const struct marks *marks = to;
-    const float inside = search->grid.inside;
-    const size_t own = (size_t)marks->a[atom];
-    for (size_t k = 0; k < n; k++) {
-        const size_t other = (size_t)marks->b[search->cells.atoms[search->slots[k]]];
-        const int turned = search->same_group ? other < own : search->swapped;
-        const size_t bit = (turned ? other : own) * marks->columns + (turned ? own : other);
-        if (search->squares[k] <= inside || pairs_square(search, atom, k) <= search->metric.limit) {
-            marks->words[bit / 64] |= UINT64_C(1) << bit % 64;
-        }
-    }
-    return SEARCH_OK;
-}
-
-static int list_marked(const struct marks *marks, struct scratch *scratch, size_t n_words, int same_group,
-                       const struct atom_pair **matches, size_t *n_matches) {
-    size_t n = 0;
-    for (size_t k = 0; k < n_words; k++) {
-        n += (size_t)__builtin_popcountll(marks->words[k]);
-    }
-    struct atom_pair *pairs = scratch_take(scratch, SCRATCH_SORTED, n * sizeof *pairs);
-    if (pairs == NULL) {
-        return SEARCH_NO_MEMORY;
-    }
-    *matches = pairs;
-    for (size_t k = 0; k < n_words; k++) {
-        for (uint64_t word = marks->words[k]; word != 0; word &= word - 1) {
-            const size_t bit = 64 * k + (size_t)__builtin_ctzll(word);
-            const uint32_t i = (uint32_t)(bit / marks->columns), j = (uint32_t)(bit % marks->columns);
-            if (!same_group || i != j) {
-                pairs[(*n_matches)++] = (struct atom_pair){i, j, 0};
-            }
-        }
-    }
-    return SEARCH_OK;
-}
-
-static int contacts_by_marks(const struct pair_search *search, struct scratch *scratch, const int64_t *a,
-                             const int64_t *b, size_t rows, size_t columns, const struct atom_pair **matches,
-                             size_t *n_matches) {
-    const size_t n_words = (rows * columns + 63) / 64;
-    struct marks marks = {a, b, columns, scratch_take(scratch, SCRATCH_FOUND, n_words * sizeof *marks.words)};
-    if (marks.words == NULL) {
-        return SEARCH_NO_MEMORY;
-    }
-    memset(marks.words, 0, n_words * sizeof *marks.words);
-    (void)pairs_each(search, mark_found, &marks);
-    return list_marked(&marks, scratch, n_words, search->same_group, matches, n_matches);
-}
-
 int search_contacts(struct scratch *scratch, const struct lattice *lattice, struct group a, const int64_t *groups_a,
                     size_t n_a, const struct group *b, const int64_t *groups_b, size_t n_b, double cutoff,
                     int distances, const struct atom_pair **matches, size_t *n_matches) {
@@ -201,9 +141,6 @@ int search_contacts(struct scratch *scratch, const struct lattice *lattice, stru
         table.b = search.swapped ? groups_a : groups_b;
     }
     const size_t columns = b == NULL ? n_a : n_b;
-    if (!distances && n_a <= MOST_BITS / columns) {
-        return contacts_by_marks(&search, scratch, table.a, table.b, n_a, columns, matches, n_matches);
-    }
     table.contacts = scratch_take(scratch, SCRATCH_FOUND, ROOM * sizeof *table.contacts);
     if (table.contacts == NULL) {
         return SEARCH_NO_MEMORY;

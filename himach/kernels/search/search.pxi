@@ -45,7 +45,7 @@ cdef class Search:
     cdef const group *second  # NULL for the pairs among `positions`
     cdef lattice cell
     cdef double cutoff
-    cdef Scratch scratch
+    cdef SearchMemory scratch
     cdef scratch *memory
 
     def __init__(self, positions, others, cutoff, box):

@@ -3,7 +3,6 @@
 
 #include "search/search.h"
 #include "surface/caps.h"
-#include "surface/spiral.h"
 
 #include <stdint.h>
 

@@ -110,7 +110,7 @@ def sasa(positions, radii, probe=1.4, points=960, box=None, atoms=None):
         selected = &flags[0]
     cdef group all_atoms = group_of(kept)
     cdef int status
-    cdef Scratch memory = take_scratch()
+    cdef SearchMemory memory = take_scratch()
     with nogil:
         status = sasa_count(&memory.memory, &cell, all_atoms, &reach[0], selected, on_sphere.points, &to[0])
     spare.append(memory)

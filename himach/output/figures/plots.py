@@ -10,7 +10,7 @@ import numpy as np
 from himach.analysis import TIME, Analysis
 from himach.output.cells import BINS, LongCells
 from himach.output.figures.picture import canvas, encode_figure, style_context
-from himach.output.figures.series import POINTS_PER_INCH, draw_legend, draw_series
+from himach.output.figures.time_series import POINTS_PER_INCH, draw_legend, draw_series
 from himach.output.parts import parts
 from himach.output.table import Table
 

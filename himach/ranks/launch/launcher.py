@@ -1,8 +1,9 @@
 """A launcher that forks itself into ranks: `fork_ranks()`, called after all imports and before any thread starts.
 
 It answers MPI's requests to a launcher (PMI-1). When all ranks have done their part it forks others or exits with 0.
-When one fails it kills the others and exits with the status of the first that failed. It is the parent of its ranks,
-so that the kernel ends them with it.
+When one fails, or the process at the other end of its standard input ends, it kills the others and exits with the
+status of the first that failed. It is the parent of its ranks, so that the kernel ends them with it. With another
+MPI library mpiexec takes their place: `run_mpiexec()`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from himach.errors import RankError
 from himach.ranks import process_exit, segments
@@ -28,6 +30,8 @@ ELSEWHERE = ("--with-pmi", "--with-slurm", "--with-pals", "--with-pm=")
 HYDRA = "--with-pm=hydra"
 #: Most bytes of names, keys and values, as in MPICH's own launcher.
 NAME, KEY, VALUE = 256, 64, 1024
+#: Signals to the launcher that are meant for its ranks.
+FORWARDED = (signal.SIGUSR1, signal.SIGTERM)
 
 
 def has_threads() -> bool:
@@ -42,19 +46,19 @@ def speaks_pmi(library: str) -> bool:
 
 
 def fork_ranks(
-    size: int,
-    starter: int,
-    again: Callable[[], bool] = lambda: False,
-    died: Callable[[int], object] = lambda rank: None,
-) -> None:
-    """Fork `size` ranks: return in each of them, never in this process."""
+    size: int, again: Callable[[], bool] = lambda: False, died: Callable[[int], object] = lambda rank: None
+) -> int:
+    """Fork `size` ranks: return in each of them, never in this process.
+
+    Each has an end of a pipe: the others may read from it until the first rank, which can write, closes its end.
+    """
     while True:
         start_time = time.time()
         gc.freeze()  # ranks' collectors skip what exists now, so that its memory stays shared
-        ranks = _fork_each(size, starter)
-        if ranks is None:
-            return
-        status = _Launcher(ranks, starter, died).serve()
+        ranks = _fork_each(size)
+        if isinstance(ranks, int):
+            return ranks
+        status = _Launcher(ranks, died).serve()
         if status:
             segments.sweep(start_time)
         if status is not None or not again():
@@ -62,9 +66,26 @@ def fork_ranks(
             os._exit(status or 0)
 
 
-def _fork_each(size: int, starter: int) -> list[_Rank] | None:
-    """Fork ranks; return them here, and None in each of them."""
+def run_mpiexec(command: list[str]) -> NoReturn:
+    """Exit as mpiexec does, which starts ranks that read this process's standard input and end with it."""
+    start_time, parent = time.time(), os.getpid()
+    process = os.fork()
+    if process == 0:
+        process_exit.set_parent_death_signal(parent)
+        for signum in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):  # which Python or this process handles
+            signal.signal(signum, signal.SIG_DFL)
+        os.execv(command[0], command)
+    launcher = _Launcher([_Rank(process, socket.socket())], lambda rank: None)
+    status = launcher.serve()
+    if status:
+        segments.sweep(start_time)
+    os._exit(status or 0)
+
+
+def _fork_each(size: int) -> list[_Rank] | int:
+    """Fork ranks; return them here, and in each of them its end of the gate."""
     parent = os.getpid()
+    reader, writer = os.pipe()
     ranks: list[_Rank] = []
     for number in range(size):
         own_end, rank_end = socket.socketpair()
@@ -77,11 +98,14 @@ def _fork_each(size: int, starter: int) -> list[_Rank] | None:
             process_exit.set_parent_death_signal(parent)
             for line in (own_end, *(rank.line for rank in ranks)):
                 line.close()
-            os.close(starter)
             _become(number, size, rank_end.detach())
-            return None
+            own, other = (writer, reader) if number == 0 else (reader, writer)
+            os.close(other)
+            return own
         rank_end.close()
         ranks.append(_Rank(process, own_end))
+    os.close(reader)
+    os.close(writer)
     return ranks
 
 
@@ -108,9 +132,8 @@ class _Rank:
 class _Launcher:
     """Answers ranks and waits for their end."""
 
-    def __init__(self, ranks: Sequence[_Rank], starter: int, died: Callable[[int], object]) -> None:
+    def __init__(self, ranks: Sequence[_Rank], died: Callable[[int], object]) -> None:
         self._ranks = ranks
-        self._starter = starter
         self._died = died
         self._values = KeyValues(len(ranks))
         self._status: int | None = None  # of the first rank that failed
@@ -120,13 +143,13 @@ class _Launcher:
         woken, waker = os.pipe()
         os.set_blocking(waker, False)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda signum, frame: None)
-        signal.signal(signal.SIGTERM, lambda signum, frame: self._fail(128 + signum))
+        handlers = {signal.SIGCHLD: lambda signum, frame: None, **dict.fromkeys(FORWARDED, self._forward)}
+        before = {signum: signal.signal(signum, handler) for signum, handler in handlers.items()}
         try:
             self._serve(woken)
         finally:  # ranks forked later must not inherit this
-            for signum in (signal.SIGCHLD, signal.SIGTERM):
-                signal.signal(signum, signal.SIG_DFL)
+            for signum, handler in before.items():
+                signal.signal(signum, handler)
             signal.set_wakeup_fd(-1)
             for descriptor in (woken, waker):
                 os.close(descriptor)
@@ -136,8 +159,8 @@ class _Launcher:
 
     def _serve(self, woken: int) -> None:
         poll = select.poll()
-        for descriptor in (woken, self._starter):
-            poll.register(descriptor, select.POLLIN)
+        poll.register(woken, select.POLLIN)
+        poll.register(0, 0)  # its other end is closed
         by_line = {rank.line.fileno(): rank for rank in self._ranks}
         for line in by_line:
             poll.register(line, select.POLLIN)
@@ -147,7 +170,7 @@ class _Launcher:
                 if descriptor == woken:
                     os.read(descriptor, 4096)
                     running = self._reap()
-                elif descriptor == self._starter:
+                elif descriptor == 0:
                     poll.unregister(descriptor)
                     self._fail(1)
                 elif not self._hear(by_line[descriptor]):
@@ -169,6 +192,12 @@ class _Launcher:
                         self._died(number)
                     self._fail(128 - code if code < 0 else code)
         return not all(rank.ended for rank in self._ranks)
+
+    def _forward(self, signum: int, frame: object) -> None:
+        for rank in self._ranks:
+            with contextlib.suppress(ProcessLookupError):  # it has just been waited for
+                if not rank.ended:
+                    os.kill(rank.process, signum)
 
     def _fail(self, status: int) -> None:
         """Kill all ranks; the first status counts."""
@@ -212,12 +241,13 @@ class KeyValues:
         self._name = f"kvs_{os.getpid()}_{secrets.token_hex(8)}_{socket.gethostname()}"[: NAME - 1]
         self._values = {"PMI_process_mapping": f"(vector,(0,1,{size}))"}
         self._waiting: set[int] = set()
-        self._within: set[int] = set()  # ranks in the middle of a command of several lines
 
     def answer(self, rank: int, line: str) -> list[tuple[int, bytes]]:
         """Return the answers to a line of this rank: lines, each with the rank that gets it."""
-        if rank in self._within or line.startswith("mcmd="):
-            return self._spawning(rank, line)
+        if line == "endcmd":  # of MPI_Comm_spawn, the only command of several lines
+            return [(rank, b"cmd=spawn_result rc=-1 errcodes=1 msg=ranks_start_no_ranks\n")]
+        if not line.startswith("cmd="):
+            return []
         words = dict(word.split("=", 1) for word in line.split(" ") if "=" in word)
         command = words.get("cmd", "")
         if command == "barrier_in":
@@ -253,14 +283,6 @@ class KeyValues:
             return []
         self._waiting.clear()
         return [(member, b"cmd=barrier_out rc=0\n") for member in range(self._size)]
-
-    def _spawning(self, rank: int, line: str) -> list[tuple[int, bytes]]:
-        """Refuse MPI_Comm_spawn, a command of several lines."""
-        if line != "endcmd":
-            self._within.add(rank)
-            return []
-        self._within.discard(rank)
-        return [(rank, b"cmd=spawn_result rc=-1 errcodes=1 msg=ranks_start_no_ranks\n")]
 
 
 def _kill(ranks: Sequence[_Rank]) -> None:

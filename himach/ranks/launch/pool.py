@@ -1,7 +1,7 @@
-"""`RankPool`, ranks of this machine: each piece of work has new ones; `spawn()` is for one piece.
+"""`RankPool`, ranks of this machine: each piece of work has new ones.
 
-`pack_work()` pickles a piece for all ranks; it travels through a place private to the user. Below: the command,
-environment, output and end of the process that starts ranks.
+`Pool` is what it shares with ranks in a job of SLURM's. `pack_work()` pickles a piece for all ranks. Below: the
+command, environment, output and end of the process that starts ranks.
 """
 
 from __future__ import annotations
@@ -12,47 +12,45 @@ import io
 import linecache
 import os
 import pickle
+import secrets
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
-from himach.errors import RankError, cell_name
+from himach.errors import HimachError, RankError, cell_name
 from himach.ranks import segments
 from himach.ranks.communicator import World
-from himach.ranks.last_words import death_message
-from himach.ranks.launch.parent_channel import BEGUN, DIED, DONE, ERROR, RESULT, RankChannel
+from himach.ranks.last_words import PLACE, death_message
 from himach.ranks.launch.stop_requests import LIMIT, Terminated, relay_signals
 from himach.ranks.process_exit import FOREIGN
 from himach.ranks.progress import is_watched
 
 LOOK_EVERY = 0.02  # seconds between looks at what ranks report
-#: Command line of every rank that himach starts.
+#: Command line of every rank that himach starts; with a number that of the process that starts so many.
 RANK = (sys.executable, "-P", "-m", "himach.ranks.launch.rank_main")
-#: Environment variable: number of ranks that a command forks.
-FORKS = "HIMACH_FORKS"
 #: Environment variable: ``mpiexec`` forces ranks of this machine to be started by it.
 LAUNCHER = "HIMACH_LAUNCHER"
+#: Environment variables of ranks: random text of the mark before an outcome; the file of their last words and of it.
+MARK, LAST_WORDS = "HIMACH_OUTCOME_MARK", "HIMACH_LAST_WORDS"
+#: What the process that forks ranks reports when all have ended well; else the number of the first that died.
+DONE = b"done"
 
 #: Variables that locate SLURM, in or out of a job.
 SLURM = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS")
 
-#: Script that runs mpiexec and removes what killed ranks leave; it may outlive this process. On SIGTERM it waits on for
-#: mpiexec, which gets the signal too; it ignores SIGUSR1.
-KEEPER = (
-    "trap '' USR1; trap : TERM; python=$0 sweeper=$1 since=$2; shift 2; "
-    '"$@" || exec "$python" -I -S "$sweeper" "$since" $?'
-)
-BANNER = b"=" * 83 + b"\n"  # of MPICH's message about a death
-GRACE = 3.0  # seconds between SIGTERM to mpiexec and SIGKILL
+GRACE = 3.0  # seconds between SIGTERM to ranks and SIGKILL
 ENDING = LIMIT + 2.0  # seconds that ranks which keep pairs may take to end after SIGTERM
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
 def pack_work(work: Callable[[World], Any]) -> bytes:
@@ -80,138 +78,203 @@ def _cell_sources() -> dict[str, Any]:
     }
 
 
-class NotBegunError(RankError):
-    """Ranks died before all of them had begun their work; nothing was done."""
+class Pool(ABC):
+    """Ranks that wait for work. A step, one process with pipes, has those of one piece of work, or of several in turn.
+
+    The first rank reads the work from the step's input, and writes the outcome to its output after a mark.
+    """
+
+    def __init__(self) -> None:
+        self._mark, self._owner = secrets.token_hex(16), os.getpid()
+        self._step: subprocess.Popen[bytes] | None = None
+        self._file: IO[bytes] | None = None  # of last words, and of the outcome, so that no print gets into that
+        _pools.add(self)
+
+    def do(self, work: bytes, keeps: bool = False, last: bool = False) -> bytes:
+        """Have all ranks do this work; return rank 0's result. After the `last` no others are needed."""
+        with relay_signals(self._pass_on), contextlib.ExitStack() as stack:
+            try:
+                step = self._start_step()
+                output = stack.enter_context(relay_output(step, outcome_mark(self._mark)))
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the ranks may have died
+                    self._send(work, last)
+                status = self._wait(step)
+            except BaseException as stopped:
+                terminated = isinstance(stopped, Terminated)
+                if keeps and terminated and self._step is not None:  # give ranks that keep pairs time to do so
+                    self._pass_on(signal.SIGTERM)
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        self._step.wait(ENDING)
+                self._break_off(terminated)
+                raise
+        outcome: bytes | HimachError = b""
+        with contextlib.suppress(EOFError, pickle.UnpicklingError):  # a rank that is killed may leave half an outcome
+            outcome = pickle.loads(output if self._file is None else self._file.read())
+        if isinstance(outcome, bytes) and (status or not outcome):
+            outcome = RankError(self._death(status))
+        self._after(outcome, last)
+        if isinstance(outcome, HimachError):
+            raise outcome
+        return outcome
+
+    def _pass_on(self, signum: int) -> None:
+        if self._step is not None:
+            self._step.send_signal(signum)  # which srun or our launcher forwards to all ranks
+
+    @abstractmethod
+    def detach(self) -> None:
+        """Stop keeping ranks alive, in a child forked from this process."""
+
+    @abstractmethod
+    def _start_step(self) -> subprocess.Popen[bytes]:
+        """Return a step that waits for work."""
+
+    @abstractmethod
+    def _send(self, work: bytes, last: bool) -> None:
+        """Send the work, with the directory and the umask of this process."""
+
+    @abstractmethod
+    def _wait(self, step: subprocess.Popen[bytes]) -> int:
+        """Wait until all ranks have ended; return the status of the first that failed, or 0."""
+
+    @abstractmethod
+    def _break_off(self, terminated: bool) -> None:
+        """End the ranks at once, because of an error or SIGTERM."""
+
+    @abstractmethod
+    def _death(self, status: int) -> str:
+        """Return a message on ranks that ended without an outcome."""
+
+    @abstractmethod
+    def _after(self, outcome: bytes | HimachError, last: bool) -> None:
+        """Prepare for the next work."""
 
 
-class RankPool:
-    """Ranks that wait for work until `end()`, which garbage collection calls as well."""
+class RankPool(Pool):
+    """Ranks of this machine that wait for work until `end()`, which garbage collection calls as well."""
 
-    def __init__(self, command: Sequence[str], size: int, forks: bool = False) -> None:
-        self._size, self._environ = size, rank_environment()
-        self._channel = RankChannel()
+    def __init__(self, command: Sequence[str], size: int) -> None:
+        super().__init__()
+        if not may_fork():
+            mpiexec_words()  # raises if there is none
+        self._size, self._environ, self._report = size, rank_environment(), b""
+        self._socket, other_end = socket.socketpair()
+        self._last_words = self._file = os.fdopen(os.memfd_create("himach-last-words"), "r+b", buffering=0)
+        place = f"/proc/{os.getpid()}/fd/{self._last_words.fileno()}"
         start_time = time.time()
-        try:
-            self._process = start(command, size, self._environ | self._channel.variable, forks)
-        except BaseException:
-            self._channel.close()
-            raise
-        self._end = weakref.finalize(self, _end, self._process, self._channel, start_time)
+        with other_end:
+            # A session of its own (Linux only) keeps the terminal's Ctrl-C for this process.
+            self._step = subprocess.Popen(
+                [*command, str(size)],
+                env={**self._environ, MARK: self._mark, LAST_WORDS: place},
+                stdin=other_end.fileno(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        streams = (self._socket, self._last_words)
+        self._end = weakref.finalize(self, _end, self._step, streams, start_time, self._owner)
 
     @property
     def alive(self) -> bool:
         """Whether the ranks take work, and have the present environment."""
-        return self._end.alive and self._process.poll() is None and self._environ == rank_environment()
-
-    def do(self, work: bytes, keeps: bool = False, last: bool = False) -> bytes:
-        """Have all ranks do this work; return rank 0's result."""
-        channel, process = self._channel, self._process
-        try:
-            with relay_output(process), relay_signals(self._pass_on):
-                try:
-                    channel.call(work, self._size, last)
-                    while DONE not in channel.messages() and process.poll() is None:
-                        time.sleep(LOOK_EVERY)
-                except BaseException as stopped:
-                    self._stop(stopped, keeps)
-                    raise
-        except BaseException:
-            if DONE not in channel.messages():
-                self.end()
-            raise
-        messages, status = channel.messages(), process.returncode or 0
-        death = self._death(status, messages.get(DIED)) if status or RESULT not in messages else ""
-        result = channel.result()
-        if last or DONE not in messages:
-            self.end()
-        if ERROR in messages:
-            raise messages[ERROR]
-        if death:
-            raise (RankError if BEGUN in messages else NotBegunError)(death)
-        return result
+        step = self._step
+        return self._end.alive and step is not None and step.poll() is None and self._environ == rank_environment()
 
     def end(self) -> None:
         """End the ranks, if they have not ended; those with work do not finish it."""
         self._end()
 
-    def _death(self, status: int, first: int | None) -> str:
-        """Return a message on how ranks ended, of which this rank was the first, if that is known."""
-        return death_message(status, self._size, self._channel.last_words, first)
+    def detach(self) -> None:
+        """Close this process's end of the socket, in a child forked from it."""
+        self._socket.close()
 
-    def _pass_on(self, signum: int) -> None:
-        self._channel.send(signum)
+    def _start_step(self) -> subprocess.Popen[bytes]:
+        assert self._step is not None
+        for size in (0, self._size * PLACE):
+            self._last_words.truncate(size)
+        self._last_words.seek(self._size * PLACE + len(outcome_mark(self._mark)))
+        return self._step
 
-    def _stop(self, stopped: BaseException, keeps: bool) -> None:
-        """End the ranks' work because of an error; on SIGTERM first give ranks that keep pairs time to do so."""
-        if keeps and isinstance(stopped, Terminated):
-            self._pass_on(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(ENDING)
-        self._kill()
+    def _send(self, work: bytes, last: bool) -> None:
+        self._socket.sendall(pickle.dumps((f"/proc/{os.getpid()}/cwd", read_umask(), work)))
+        if last:
+            self._socket.shutdown(socket.SHUT_WR)
 
-    def _kill(self) -> None:
-        """End the ranks at once."""
-        end(self._process)
+    def _wait(self, step: subprocess.Popen[bytes]) -> int:
+        self._report, running = b"", True
+        while running and self._report != DONE:
+            running = step.poll() is None
+            if select.select([self._socket], [], [], LOOK_EVERY if running else 0)[0]:
+                with contextlib.suppress(ConnectionResetError):  # the launcher died before it took the work
+                    self._report = self._socket.recv(64) or self._report
+        return step.returncode or 0
+
+    def _death(self, status: int) -> str:
+        first = int(self._report) if self._report.isdigit() else None
+        return death_message(status, self._size, self._last_words.fileno(), first)
+
+    def _after(self, outcome: bytes | HimachError, last: bool) -> None:
+        if last or self._report != DONE:
+            self.end()
+
+    def _break_off(self, terminated: bool) -> None:
+        assert self._step is not None
+        end(self._step)
+        self.end()
 
 
-def _end(process: subprocess.Popen[bytes], channel: RankChannel, start_time: float) -> None:
+def _end(
+    process: subprocess.Popen[bytes], streams: tuple[socket.socket, IO[bytes]], start_time: float, owner: int
+) -> None:
     """End ranks that wait for work; kill those that do not end in time."""
-    if os.getpid() != channel.process:
+    if os.getpid() != owner:
         return
-    channel.dismiss()
+    with contextlib.suppress(OSError):
+        streams[0].shutdown(socket.SHUT_WR)
     try:
         process.wait(GRACE)
     except subprocess.TimeoutExpired:
         end(process)
-    channel.close()
-    for stream in (process.stdout, process.stderr):
+    for stream in (*streams, process.stdout, process.stderr):
         assert stream is not None
         stream.close()
     if process.returncode != 0:  # killed ranks may have left names of segments
         segments.sweep(start_time)
 
 
-def spawn(command: Sequence[str], ranks: int, work: bytes, keeps: bool = False, forks: bool = False) -> bytes:
-    """Have new ranks do one piece of work; return rank 0's result. For parameters and errors see `RankPool`."""
-    return RankPool(command, ranks, forks).do(work, keeps, last=True)
+def _detach_all() -> None:
+    for pool in list(_pools):
+        pool.detach()
 
 
-def start(
-    command: Sequence[str], ranks: int, environ: Mapping[str, str], forks: bool = False
-) -> subprocess.Popen[bytes]:
-    """Start ``command`` as `ranks` MPI ranks of this machine; return the process that ends with them."""
-    if ranks and forks and _beside().exists() and environ.get(LAUNCHER) != "mpiexec":
-        environ = {**environ, FORKS: str(ranks)}
-    elif ranks:
-        command = _mpiexec(command, ranks)
-    # A session of its own (Linux only, as the channel is) keeps the terminal's Ctrl-C for this process.
-    return subprocess.Popen(
-        command,
-        env=environ,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+os.register_at_fork(after_in_child=_detach_all)
 
 
-def exec_mpiexec(command: Sequence[str], ranks: int) -> NoReturn:
-    """Replace this process by an mpiexec that starts ranks."""
-    mpiexec = _mpiexec(command, ranks)
-    for signum in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
-        signal.signal(signum, signal.SIG_DFL)
-    os.execv(mpiexec[0], mpiexec)
+def outcome_mark(text: str) -> bytes:
+    """Return what precedes an outcome on standard output: no text that is printed has it."""
+    return b"\0%s\0" % text.encode()
 
 
-def _beside() -> Path:
+def read_umask() -> int:
+    """Return the umask of this process; unlike `os.umask`, do not change it."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("Umask:")), 8)
+
+
+def may_fork() -> bool:
+    """Tell whether ranks may be forked: the MPI that mpi4py finds first is likely to be the one beside this Python."""
+    return beside().exists() and os.environ.get(LAUNCHER) != "mpiexec"
+
+
+def beside() -> Path:
     """Return the path beside this Python, where the mpiexec of the MPI is that mpi4py finds first, if there is one."""
     return Path(sys.executable).with_name("mpiexec")
 
 
-def _mpiexec(command: Sequence[str], ranks: int) -> list[str]:
-    """Return the command line of a keeper whose mpiexec runs ranks here."""
-    beside = _beside()
-    mpiexec = str(beside) if beside.exists() else shutil.which("mpiexec")
+def mpiexec_words() -> list[str]:
+    """Return the mpiexec that starts ranks here, with its options."""
+    mpiexec = str(beside()) if beside().exists() else shutil.which("mpiexec")
     if mpiexec is None:
         raise RankError(
             "several ranks need an MPI with its mpiexec, and there is none: pip install 'himach[local]', or load the "
@@ -219,9 +282,7 @@ def _mpiexec(command: Sequence[str], ranks: int) -> list[str]:
         )
     version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, check=False).stdout
     is_openmpi = "Open MPI" in version or "OpenRTE" in version or "PRRTE" in version
-    options = ["--oversubscribe", "--bind-to", "none"] if is_openmpi else ["-launcher", "fork"]
-    keeper = ["/bin/sh", "-c", KEEPER, sys.executable, segments.__file__, str(time.time())]
-    return [*keeper, mpiexec, *options, "-n", str(ranks), *command]
+    return [mpiexec, *(["--oversubscribe", "--bind-to", "none"] if is_openmpi else ["-launcher", "fork"])]
 
 
 def rank_environment() -> dict[str, str]:
@@ -254,19 +315,19 @@ def common_environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def relay_output(
-    process: subprocess.Popen[bytes], mark: bytes = BANNER, errors: io.TextIOBase | None = None
-) -> Iterator[bytearray]:
-    """Pass on what ranks print while the context lasts, to the present sys.stdout and to `errors` or sys.stderr.
+def relay_output(process: subprocess.Popen[bytes], mark: bytes) -> Iterator[bytearray]:
+    """Pass on what ranks print while the context lasts, to the present sys.stdout and sys.stderr.
 
     Yield what gets the bytes that follow `mark` on standard output.
     """
     ended, line = os.pipe()
     failures: list[OSError] = []
     rest = bytearray()
+    assert process.stdout is not None and process.stderr is not None
+    output = _before(mark, _chunks(process.stdout.fileno(), ended), rest)
     threads = [
-        relay(process.stdout, sys.stdout, ended, failures, mark, rest),
-        relay(process.stderr, errors or sys.stderr, ended, failures),
+        relay(output, sys.stdout, failures),
+        relay(_chunks(process.stderr.fileno(), ended), sys.stderr, failures),
     ]
     try:
         yield rest
@@ -279,17 +340,8 @@ def relay_output(
         raise failures[0]
 
 
-def relay(
-    source: IO[bytes] | None,
-    sink: IO[str] | io.TextIOBase,
-    stop: int,
-    failures: list[OSError],
-    mark: bytes = BANNER,
-    rest: bytearray | None = None,
-) -> threading.Thread:
-    """Copy `source` until it or `stop` ends, as others may hold the pipe; what follows `mark` goes to `rest`."""
-    assert source is not None
-    parts = _before(mark, _chunks(source.fileno(), stop), bytearray() if rest is None else rest)
+def relay(parts: Iterator[bytes], sink: IO[str], failures: list[OSError]) -> threading.Thread:
+    """Write parts of text to `sink`, in a thread that takes them all: ranks would block when a pipe is full."""
 
     def copy() -> None:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -301,7 +353,6 @@ def relay(
             pass
         except OSError as error:
             failures.append(error)
-        # Drain the pipe: ranks would block when it is full.
         for _ in parts:
             pass
 
@@ -341,7 +392,7 @@ def _chunks(pipe: int, stop: int) -> Iterator[bytes]:
         yield os.read(pipe, 1 << 20)  # the most that a pipe holds
 
 
-def pass_on(text: str, sink: IO[str] | io.TextIOBase) -> None:
+def pass_on(text: str, sink: IO[str]) -> None:
     """Write text; escape what the stream cannot encode."""
     if text:
         encoding = getattr(sink, "encoding", None) or "utf-8"

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
 from time import monotonic
 from types import FrameType
 from typing import Any, NoReturn
@@ -176,27 +177,23 @@ class StopRequests:
         finally:
             _die()
 
-    def _see_to_the_end(self) -> NoReturn:
+    def _see_to_the_end(self) -> None:
         """End this process in time if the main thread does not."""
+        is_alone = promised_ranks() == 1
         self._term_time = monotonic()
         self.ending = True
         self._noticed.set()
-        written = threading.Event()
+        timer = threading.Timer(LIMIT, _die if is_alone else partial(process_exit.exit_process, TERMINATED))
+        timer.daemon = True
+        timer.start()
         if not self._exiting.wait(COMES):
-            threading.Thread(target=self._write, args=(written,), name="himach-last", daemon=True).start()
-        rest = self._term_time + LIMIT - monotonic()
-        if promised_ranks() > 1:  # leave the others their time: a launcher kills them when one ends
-            time.sleep(rest)
-            process_exit.exit_process(TERMINATED)
-        written.wait(rest)
-        _die()
-
-    def _write(self, written: threading.Event) -> None:
-        with self._writing:
             try:
-                self._last()
+                with self._writing:
+                    self._last()
             finally:
-                written.set()
+                if is_alone:  # else leave the others their time: a launcher kills them when one ends
+                    _die()
+        timer.join()
 
 
 class _Handlers:

@@ -10,8 +10,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import NamedTuple, Self
 
 from himach.errors import HimachError, RankError, TimeUpError, UsageError
 
@@ -28,25 +27,16 @@ def split_options(options: Sequence[str]) -> tuple[list[str], list[str]]:
     return [word for word in options if word not in steps], steps
 
 
-@dataclass(frozen=True)
-class JobState:
+class JobState(NamedTuple):
     """State of a job."""
 
     name: str  # SLURM's name: PENDING, RUNNING, TIMEOUT, ...; "" if SLURM no longer knows the job
     reason: str = ""  # SLURM's reason; "" if it gives none
 
-    WAITING: ClassVar = ("PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED")
-    GOING_ON: ClassVar = (*WAITING, "RUNNING")
-
-    @property
-    def waits(self) -> bool:
-        """Whether the job is in the queue."""
-        return self.name in self.WAITING
-
     @property
     def is_over(self) -> bool:
         """Whether the job neither waits nor runs."""
-        return self.name not in self.GOING_ON
+        return self.name not in ("PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED", "RUNNING")
 
 
 class SlurmJob:

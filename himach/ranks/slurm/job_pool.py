@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import pickle
-import re
-import secrets
 import signal
 import subprocess
 import sys
@@ -15,35 +12,31 @@ import time
 from collections.abc import Sequence
 
 from himach.errors import HimachError, RankError
-from himach.ranks.launch.parent_channel import detach_in_children, read_umask
-from himach.ranks.launch.pool import ENDING, GRACE, LOOK_EVERY, common_environment, pass_on, relay_output
-from himach.ranks.launch.stop_requests import Terminated, relay_signals
+from himach.ranks.launch.pool import GRACE, LOOK_EVERY, MARK, RANK, Pool, common_environment, read_umask
 from himach.ranks.slurm.job import JobState, SlurmJob, split_options
 
 FIRST_LOOK, LAST_LOOK = 0.5, 10.0  # seconds between checks of a queued job
 COMPLETES = 10.0  # most seconds until SLURM reports how a job ended
 #: Command of a step. Steps overlap: the next run's step starts before SLURM has removed the last one.
 SRUN = ("srun", "--quiet", "--kill-on-bad-exit=1", "--unbuffered", "--export=ALL", "--overlap", "--input=0")
-RANK = (sys.executable, "-P", "-m", "himach.ranks.slurm.step_main")
 #: Prints the version text of the MPI library, without loading that into this process.
 LIBRARY = (sys.executable, "-P", "-c", "from himach.ranks.mpi import load; print(load())")
 PMIX = ("Open MPI", "PRRTE")
 
 
-class JobPool:
+class JobPool(Pool):
     """Ranks in a job, which ends with `end()` or with this process.
 
-    The ranks of a run are the tasks of a step, which srun starts from here. The first task reads the work from srun's
-    input and writes the outcome to its output. When they have ended, those of the next run start and wait.
+    The ranks of a run are the tasks of a step, which srun starts from here. When they have ended, those of the next run
+    start and wait.
     """
 
     def __init__(self, options: Sequence[str]) -> None:
-        self._process, self._ended = os.getpid(), False
+        super().__init__()
+        self._ended = False
         words, self._options = split_options(options)
         self.job = SlurmJob.submit(words, common_environment())
-        self._step: subprocess.Popen[bytes] | None = None
         self._environ: dict[str, str] = {}  # of the step
-        detach_in_children(self)
         try:
             self.size = self.job.tasks()
         except BaseException:
@@ -55,45 +48,16 @@ class JobPool:
         """Whether the job waits or takes work."""
         return not self._ended and self.job.alive
 
-    def do(self, work: bytes, keeps: bool = False) -> bytes:
-        """Have all ranks do this work when the job has begun; return rank 0's result."""
-        mark, errors = b"\0" + secrets.token_bytes(16), _StepErrors()
-        with relay_signals(self._pass_on), contextlib.ExitStack() as stack:
-            try:
-                self._await_start()
-                step = self._start_step()
-                output = stack.enter_context(relay_output(step, mark, errors))
-                assert step.stdin is not None
-                with contextlib.suppress(BrokenPipeError), step.stdin as pipe:  # the ranks may have died
-                    pipe.write(pickle.dumps((mark, os.getcwd(), read_umask(os.getpid()), work)))
-                while step.poll() is None:
-                    time.sleep(LOOK_EVERY)
-            except BaseException as stopped:
-                self._stop(stopped, keeps)
-                raise
-        outcome: bytes | HimachError = RankError(self._death(errors.death, step.returncode))
-        with contextlib.suppress(EOFError, pickle.UnpicklingError):  # a rank that is killed may leave half an outcome
-            outcome = pickle.loads(output)
-        if isinstance(outcome, bytes) and step.returncode:
-            outcome = RankError(self._death(errors.death, step.returncode))
-        if isinstance(outcome, RankError) and (state := self._last_state()).is_over:
-            self.end()
-            raise self.job.end_error(state)
-        self._start_step()
-        if isinstance(outcome, HimachError):
-            raise outcome
-        return outcome
-
     def end(self) -> None:
         """End the job, in the queue or running."""
-        if os.getpid() != self._process or self._ended:
+        if os.getpid() != self._owner or self._ended:
             return
         self._ended = True
         self._end_step()
         self.job.cancel()
 
     def detach(self) -> None:
-        """Stop keeping the job alive, in a child forked from this process."""
+        """Close the pipes to the job and the step, in a child forked from this process."""
         self.job.detach()
         if self._step is not None and self._step.stdin is not None:
             self._step.stdin.close()
@@ -106,7 +70,7 @@ class JobPool:
             if state.is_over:
                 error = self.job.end_error(state)
                 raise type(error)(f"{error}; its ranks never came")
-            if state.waits and state.reason != reason:
+            if state.name != "RUNNING" and state.reason != reason:
                 reason = state.reason
                 print(
                     f"himach: job {self.job.number} waits in the queue ({reason or state.name}); Ctrl-C cancels it",
@@ -116,8 +80,8 @@ class JobPool:
             pause = min(LAST_LOOK, 1.5 * pause)
 
     def _start_step(self) -> subprocess.Popen[bytes]:
-        """Return a step that waits for work with the present environment."""
-        environ = common_environment() | self.job.environ
+        self._await_start()
+        environ = common_environment() | self.job.environ | {MARK: self._mark}
         if self._step is not None and self._step.poll() is None and environ == self._environ:
             return self._step
         self._end_step()
@@ -140,17 +104,24 @@ class JobPool:
         self._environ = environ
         return self._step
 
-    def _pass_on(self, signum: int) -> None:
-        if self._step is not None:
-            self._step.send_signal(signum)  # srun forwards it to all ranks
+    def _send(self, work: bytes, last: bool) -> None:
+        assert self._step is not None and self._step.stdin is not None
+        with self._step.stdin as pipe:
+            pipe.write(pickle.dumps((os.getcwd(), read_umask(), work)))
 
-    def _stop(self, stopped: BaseException, keeps: bool) -> None:
-        """End the work because of an error, and the job on SIGTERM, where ranks that keep pairs get time to do so."""
-        terminated = isinstance(stopped, Terminated)
-        if keeps and terminated and self._step is not None:
-            self._pass_on(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._step.wait(ENDING)
+    def _wait(self, step: subprocess.Popen[bytes]) -> int:
+        while step.poll() is None:
+            time.sleep(LOOK_EVERY)
+        return step.returncode
+
+    def _after(self, outcome: bytes | HimachError, last: bool) -> None:
+        """Start the next step; raise an error if the job is over."""
+        if isinstance(outcome, RankError) and (state := self._last_state()).is_over:
+            self.end()
+            raise self.job.end_error(state)
+        self._start_step()
+
+    def _break_off(self, terminated: bool) -> None:
         self._end_step()
         if terminated or not self.job.environ:
             self.end()
@@ -179,25 +150,9 @@ class JobPool:
             time.sleep(0.2)
         return state
 
-    def _death(self, first: str, status: int) -> str:
-        subject = first or f"a rank (srun ended with exit code {status})"
+    def _death(self, status: int) -> str:
         rest = f", and the other ranks of {self.size} were ended" if self.size > 1 else ""
-        return f"{subject} ended before the work was done{rest}; what it, its MPI library or SLURM printed is above"
-
-
-class _StepErrors(io.TextIOBase):
-    """Writes to standard error, and has the first death that srun reports there."""
-
-    DEATH = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): (.+)\n", re.MULTILINE)
-
-    def __init__(self) -> None:
-        self._stream, self._line = sys.stderr, ""
-        self.death = ""
-
-    def write(self, text: str) -> int:
-        lines = self._line + text
-        if not self.death and (match := self.DEATH.search(lines)):
-            self.death = f"rank {match[2]} on {match[1]} ({match[3]})"
-        self._line = lines[lines.rfind("\n") + 1 :]
-        pass_on(text, self._stream)
-        return len(text)
+        return (
+            f"a rank ended before the work was done (srun's exit code is {status}){rest}; what it, its MPI library or "
+            "SLURM printed is above"
+        )

@@ -25,8 +25,7 @@ METADATA = "ro-crate-metadata.json"
 #: Time of the members of a zip: the earliest possible.
 TIME = (1980, 1, 1, 0, 0, 0)
 PERMISSIONS = 0o644
-#: Limits: members of a bundle, bytes of its metadata.
-MOST_MEMBERS, MOST_METADATA = 100_000, 1 << 26
+MOST_METADATA = 1 << 26  # bytes
 #: Errors of zipfile for an archive that it cannot read.
 BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError)
 
@@ -85,8 +84,6 @@ def extract(bundle: Path, folder: Path) -> dict[str, int]:
             raise UsageError(f"{bundle} is no bundle: there is no {METADATA} in it; himach bundle writes one")
         if sizes[METADATA] > MOST_METADATA:
             raise _damaged(bundle, f"{METADATA} is larger than any bundle's ({sizes[METADATA]:,} bytes)")
-        if len(archive.infolist()) > MOST_MEMBERS:
-            raise _damaged(bundle, f"it has more members than any bundle ({MOST_MEMBERS:,})")
         if needed > free:
             raise UsageError(
                 f"{bundle} holds {needed:,} bytes, and {folder} has room for {free:,}; name another place: $TMPDIR"

@@ -19,11 +19,11 @@ from urllib.parse import quote
 
 from himach.errors import UsageError
 from himach.output.claim import RECORD
-from himach.output.names import unique_names
+from himach.output.file_names import unique_names
 from himach.output.text import count
 from himach.report.bundle.archive import METADATA, Payload
-from himach.report.files import methods_files
 from himach.report.folder import RunFolder, stages
+from himach.report.report_files import methods_files
 from himach.user_code import is_installed
 
 #: Folders of a bundle: outputs of runs, files that runs depend on, methods for a paper.
@@ -134,7 +134,7 @@ def _imported_files(files: Mapping[str, str], folders: Sequence[str]) -> Iterato
             continue
         parts = path.relative_to(folder).with_suffix("").parts
         parts = parts[:-1] if parts[-1] == "__init__" else parts
-        with suppress(ImportError, SyntaxError, ValueError, OSError):
+        with suppress(ImportError, SyntaxError, ValueError, OSError, AttributeError):  # of a namespace package's loader
             if all(part.isidentifier() for part in parts):
                 finder.import_hook(".".join(parts))
             else:

@@ -17,10 +17,6 @@ from himach.io.trajectories.origin import read_fingerprint
 Record = Mapping[str, Any]
 
 
-class OtherDataError(HimachError):
-    """The given data are not what the run read."""
-
-
 @dataclass(frozen=True)
 class Inputs:
     """Local files of simulations: trajectories and topologies, or an ensemble."""
@@ -47,7 +43,7 @@ def _trajectory(record: Record, candidates: Sequence[Path]) -> list[str]:
     text = f"{', '.join(names)} of {dataset['frames']:,} frames of {dataset['atoms']:,} atoms"
     choices = [candidates[at : at + count] for at in range(len(candidates) - count + 1)]
     if not choices:
-        raise OtherDataError(f"it read {text}: give {'it' if count == 1 else f'these {count} files'} by --trajectory")
+        raise HimachError(f"it read {text}: give {'it' if count == 1 else f'these {count} files'} by --trajectory")
     for paths in choices:
         if all(map(os.path.exists, paths)) and read_fingerprint(paths) == dataset["fingerprint"]:
             return [os.path.abspath(path) for path in paths]
@@ -60,7 +56,7 @@ def _trajectory(record: Record, candidates: Sequence[Path]) -> list[str]:
 def _topology(record: Record, candidates: Sequence[Path]) -> str:
     name = os.path.basename(record["topology"])
     if not candidates:
-        raise OtherDataError(f"it read the topology {name}: give it by --topology")
+        raise HimachError(f"it read the topology {name}: give it by --topology")
     if (path := _match_topology(record, record["topology"], candidates)) is None:
         raise _mismatch("topology", candidates, name)
     return path
@@ -79,22 +75,22 @@ def _match_topology(
     return next((os.path.abspath(path) for path in existing if digest in (None, get_digest(str(path)))), None)
 
 
-def _mismatch(kind: str, candidates: Sequence[Path], text: str) -> OtherDataError:
+def _mismatch(kind: str, candidates: Sequence[Path], text: str) -> HimachError:
     paths = ", ".join(map(str, candidates))
-    return OtherDataError(f"{paths}: another {kind} than it read, which was {text}; the content is not the same")
+    return HimachError(f"{paths}: another {kind} than it read, which was {text}; the content is not the same")
 
 
 def _members(record: Record, data: Inputs) -> list[dict[str, Any]]:
     """Return the members of the record's ensemble with their local files."""
     names = [member["name"] for member in record["ensemble"]]
     if data.ensemble is None:
-        raise OtherDataError(f"it read {len(names)} simulations: name them by --ensemble, as {truncate(names)}")
+        raise HimachError(f"it read {len(names)} simulations: name them by --ensemble, as {truncate(names)}")
     patterns = [path for path in data.topologies if not path.exists()]
     if len(patterns) > 1:
         raise UsageError(f"there is no topology {' and no '.join(map(str, patterns))}; one pattern may name members'")
     local_members = {member.name: member for member in read_members(data.ensemble, *patterns)}
     if missing := [name for name in names if name not in local_members]:
-        raise OtherDataError(
+        raise HimachError(
             f"{data.ensemble} has no {truncate(missing)}, which it read; a table of name, trajectory and topology may "
             f"name {'it' if len(missing) == 1 else 'them'}"
         )
@@ -116,5 +112,5 @@ def _members(record: Record, data: Inputs) -> list[dict[str, Any]]:
         members.append({**entry, "trajectory": paths, "topology": topology})
     for kind, names in mismatches.items():
         if names:
-            raise OtherDataError(f"{truncate(names)}: another {kind} than it read; the content is not the same")
+            raise HimachError(f"{truncate(names)}: another {kind} than it read; the content is not the same")
     return members

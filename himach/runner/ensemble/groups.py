@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from himach.analysis import FRAME, TIME
 from himach.errors import UsageError
-from himach.io.datasets.member import Lazy, Member
+from himach.io.datasets.member import Member
 from himach.output.table import Column, Note, Role, Table
 from himach.uncertainty import difference, holm, replicas
 
@@ -97,7 +97,7 @@ def group_positions(members: Sequence[Member]) -> dict[str, list[int]]:
 def group_table(members: Sequence[Member], tables: Sequence[Table], roles: Roles, level: float) -> Table | None:
     """Return the comparison of groups by a table's figures; None if no two members have a figure in the same row."""
     groups = group_positions(members)
-    tables = Lazy([at for positions in groups.values() for at in positions], tables.__getitem__)
+    tables = [tables[at] for positions in groups.values() for at in positions]
     bounds = np.cumsum([0, *map(len, groups.values())])
     spans = {group: slice(*bounds[i : i + 2]) for i, group in enumerate(groups)}
     if roles.values and not roles.in_time:

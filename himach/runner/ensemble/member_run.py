@@ -10,9 +10,7 @@ import pickle
 import sys
 import time
 import warnings
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -26,8 +24,8 @@ from himach.io.datasets.member import Member
 from himach.io.datasets.request import FramesRequest
 from himach.output.claim import FOLDER, PAIRS
 from himach.output.directory import write_features
-from himach.output.names import lasting_name
-from himach.planning.model import WORTH, large_members
+from himach.output.file_names import lasting_name
+from himach.planning.model import large_members
 from himach.ranks.collective import Meeting, is_everywhere, on_first_rank, run_collectively
 from himach.ranks.communicator import World, alone
 from himach.ranks.launch.memory import MIN_LIMIT_BYTES, default_memory
@@ -108,7 +106,7 @@ def distribute(world: World, job: FramesRequest, members: Sequence[Member]) -> t
     """
     comm = world.comm
     sizes = on_first_rank(comm, partial(_sizes, members), share=True)
-    large = large_members(sizes, comm.size, WORTH)
+    large = large_members(sizes, comm.size)
     small = sorted(set(range(len(members))) - set(large), key=lambda at: (-sizes[at], at))
     homes = _homes(world, job, [members[at] for at in small], [sizes[at] for at in small])
     return large, [at for at, home in zip(small, homes, strict=True) if home == world.node_index]
@@ -166,8 +164,6 @@ def _cached(world: World, job: FramesRequest, members: Sequence[Member]) -> list
 RECORD_FIELDS = ("frames", "faulty", "reused", "assignment", "bytes", "pairs", "seconds", "dataset", "system")
 #: Phases whose times are summed over a rank's members.
 PHASES = ("zazen", "map", "shuffle", "reduce", "finish")
-#: Least number of members of which results are stored compressed, and most bytes of such a result.
-MANY, PACKED_BYTES = 1000, 1 << 16
 #: Check what map() changes in every member until one succeeds, then in every N-th: it costs as much as 100 frames.
 GUARDED = 10
 
@@ -183,24 +179,8 @@ class MemberRun:
     full_record: Mapping[str, Any] | None = None  # its whole record, for one member of each rank
     files: Sequence[str] = ()  # written by `write_features`
 
-
-@dataclass(frozen=True, slots=True)
-class StoredRun:
-    """The result of a member's run until all are joined, compressed if there are very many."""
-
-    content: MemberRun | bytes
-    dictionary: bytes = b""  # the rank's first result: most bytes of others are in it
-    error: HimachError | None = None
-
-    def load(self) -> MemberRun:
-        """Return the result."""
-        run = self.content
-        unpack = zlib.decompressobj(zdict=self.dictionary).decompress
-        return run if isinstance(run, MemberRun) else pickle.loads(unpack(run))
-
     def __iter__(self) -> Iterator[Any]:
-        run = self.load()
-        return iter((run.outcomes, run.record))  # as `himach.result.Members` takes them
+        return iter((self.outcomes, self.record))  # as `himach.result.Members` takes them
 
 
 @dataclass
@@ -216,9 +196,8 @@ class MemberRunner:
     travels: bool = False  # whether outcomes are gathered from several ranks
     has_full_record: bool = False  # whether a successful member has returned its whole record
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))  # of this rank's members
-    dictionary: bytes = b""  # see `StoredRun`
 
-    def run(self, world: World, at: int) -> StoredRun:
+    def run(self, world: World, at: int) -> MemberRun:
         """Run the member at position `at` on the ranks of `world`."""
         member, times = self.members[at], self.common.times
         self.common.guarded = world.comm.size > 1 or not self.has_full_record or at % GUARDED == 0
@@ -226,9 +205,7 @@ class MemberRunner:
         result = attempt(world, member, partial(self._run_member, world, member))
         times.busy += time.perf_counter() - wall_start
         times.cpu += time.process_time() - cpu_start
-        if isinstance(result, HimachError):
-            return StoredRun(MemberRun(error=result), error=result)
-        return self._store(result)
+        return MemberRun(error=result) if isinstance(result, HimachError) else result
 
     def _run_member(self, world: World, member: Member) -> MemberRun:
         folder = lasting_name(member.name)
@@ -244,16 +221,6 @@ class MemberRunner:
         full, self.has_full_record = None if self.has_full_record else record, True
         fields = {name: record[name] for name in RECORD_FIELDS}
         return MemberRun(outcomes, fields, None, record["warnings"], full, files or ())
-
-    def _store(self, run: MemberRun) -> StoredRun:
-        """Compress a result where there are very many, unless it is large or, of a single rank, cannot be unpickled."""
-        with suppress(Exception):
-            content = b"" if len(self.members) < MANY or run.full_record else pickle.dumps(run)
-            if 0 < len(content) < PACKED_BYTES and pickle.loads(content):
-                self.dictionary = self.dictionary or content
-                packer = zlib.compressobj(1, zdict=self.dictionary)
-                return StoredRun(packer.compress(content) + packer.flush(), self.dictionary)
-        return StoredRun(run)
 
     @cached_property
     def _memory(self) -> int:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from himach.analysis import FRAME, TIME, Analysis
 from himach.io.datasets.member import Member
 from himach.output.figures.plots import numeric
-from himach.output.figures.series import column_means, draw_legend, time_axis
+from himach.output.figures.time_series import column_means, draw_legend, time_axis
 from himach.output.parts import parts
 from himach.output.table import Table
 from himach.runner.ensemble.groups import Roles, average, column_roles, common_places, group_positions, member_values
-from himach.runner.ensemble.join import MEMBER, own_columns
+from himach.runner.ensemble.joint_outcome import MEMBER, own_columns
 
 MOST_IN_LEGEND = 8  # lines; with more, only groups are named
 MOST_LINES = 50  # of a group; with more members only some are drawn, but the band has all
@@ -29,25 +29,15 @@ Curve = tuple[Any, Any]
 class EnsemblePlot(Analysis):
     """Draws the first table of an outcome with figures of members; tables with intervals come first."""
 
-    groups: ClassVar[Mapping[str, Sequence[str]]] = {}  # names of members by group
-    ungrouped: ClassVar[Sequence[str]] = ()  # members without a group, if there are groups
-    n_own: ClassVar[int] = 1  # leading columns, which describe a member
-    level: ClassVar[float | None] = 0.95  # of bands; None for no bands
-    within: ClassVar[tuple[float, float]] = -np.inf, np.inf  # bounds of the bands' limits
-
-    @classmethod
-    def from_members(cls, members: Sequence[Member], level: float | None = 0.95) -> EnsemblePlot:
-        """Return a plot of these members' outcomes."""
-        instance = cls()
-        groups = {name: [members[at].name for at in positions] for name, positions in group_positions(members).items()}
-        grouped = {name for names in groups.values() for name in names}
-        instance.__dict__.update(
-            groups=groups,
-            ungrouped=[member.name for member in members if member.name not in grouped],
-            n_own=1 + len(own_columns(members)),
-            level=level,
-        )
-        return instance
+    def __init__(self, members: Sequence[Member] = (), level: float | None = 0.95) -> None:
+        super().__init__()
+        positions = group_positions(members)
+        self.groups = {group: [members[at].name for at in own] for group, own in positions.items()}
+        grouped = {at for own in positions.values() for at in own}
+        self.ungrouped = [member.name for at, member in enumerate(members) if at not in grouped]
+        self.n_own = 1 + len(own_columns(members))  # leading columns, which describe a member
+        self.level = level  # of bands; None for no bands
+        self.within = (-np.inf, np.inf)  # bounds of the bands' limits
 
     def plot(self, outcome: Any, axes: Any) -> None:
         """Draw a line for each member and a band for each group; for single values, draw points and bars."""
@@ -59,7 +49,7 @@ class EnsemblePlot(Analysis):
             return
         table, data, roles = drawable[0]
         y = roles.values[0]
-        self.__dict__["within"] = table.note(y).within
+        self.within = table.note(y).within
         x = next((name for name in (TIME, FRAME) if name in table), None) if roles.in_time else self._axis(data, roles)
         if x is not None and max(own.rows for own in data.values()) > 1:
             scale, label = time_axis(table[x], "time") if x == TIME else (1.0, table.label(x) if x else "row")

@@ -9,21 +9,20 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
-from operator import itemgetter
 from typing import Any
 
 from himach.checkpoint.directory import PairsDirectory
 from himach.errors import UsageError
 from himach.files import content_digest
-from himach.io.datasets.member import Lazy, Member, read_members, truncate
+from himach.io.datasets.member import Member, read_members, truncate
 from himach.io.datasets.opening import open_store
-from himach.io.trajectories.urls.names import absolute, public_name
+from himach.io.trajectories.urls.url_names import absolute, public_name
 from himach.output.record import Record
 from himach.planning.observation import member_observation
 from himach.ranks.collective import largest, on_first_rank
 from himach.ranks.communicator import World
-from himach.runner.ensemble.join import join
-from himach.runner.ensemble.member_run import MANY, PHASES, MemberRun, MemberRunner, StoredRun, each_member
+from himach.runner.ensemble.joint_outcome import join
+from himach.runner.ensemble.member_run import PHASES, MemberRun, MemberRunner, each_member
 from himach.runner.ensemble.plot import EnsemblePlot
 from himach.runner.methods_text import with_groups
 from himach.runner.options import Job, stages
@@ -53,10 +52,10 @@ def perform(world: World, job: Job, ensemble: str | os.PathLike[str] | Sequence[
             common = EnsembleContext(open_store(comm, job.cache))
             runner = MemberRunner(job, place, members, world.node.size, started, common, travels=comm.size > 1)
             common.times.began = time.time() - started
-            stored = each_member(world, job, members, runner.run, place.quiet)
+            runs = each_member(world, job, members, runner.run, place.quiet)
             planning = member_observation(world, common.times)
             seconds = largest(comm, runner.seconds)
-            outcome = on_first_rank(comm, partial(_conclude, world, place, members, stored, seconds, planning, started))
+            outcome = on_first_rank(comm, partial(_conclude, world, place, members, runs, seconds, planning, started))
         finally:
             if directory is not None:
                 directory.release()
@@ -80,37 +79,31 @@ def _conclude(
     world: World,
     place: OutcomePlace,
     members: Sequence[Member],
-    stored: Sequence[StoredRun],
+    runs: Sequence[MemberRun],
     seconds: Mapping[str, float],
     planning: Record,
     started: float,
 ) -> RankOutcome:
     """Join the members' outcomes and write them. On the first rank."""
     job = place.job
-    runs = Lazy(stored, StoredRun.load)
-    passed = [at for at, run in enumerate(stored) if run.error is None]
-    if not passed and stored[0].error is not None:
-        raise stored[0].error
+    passed = [at for at, run in enumerate(runs) if run.error is None]
+    if not passed and runs[0].error is not None:
+        raise runs[0].error
     _warn(members, runs, job.earlier)
     owners = [members[at] for at in passed]
-    of_members = Lazy([stored[at] for at in passed], lambda run: run.load().outcomes)
-    by_label = {label: Lazy(of_members, itemgetter(i)) for i, label in enumerate(place.labels)}
-    few = len(members) < MANY
-    outcomes = [join(label, owners, [*own] if few else own, job.level) for label, own in by_label.items()]
+    by_label = {label: [runs[at].outcomes[i] for at in passed] for i, label in enumerate(place.labels)}
+    outcomes = [join(label, owners, own, job.level) for label, own in by_label.items()]
     phases = {name: seconds[name] for name in PHASES}
-    record = _ensemble_record(world, job, members, stored, started, phases)
-    analyses = with_groups(record["analyses"], map(stages, job.analyses), job.level)
-    record |= {"warnings": list(place.warned), "analyses": analyses}
+    record = _ensemble_record(world, job, members, runs, started, phases)
+    record |= {"warnings": list(place.warned), "analyses": with_groups(record["analyses"], job.level)}
     record |= {"units": units(place.labels, outcomes), "planning": planning}
-    plots = [EnsemblePlot.from_members(owners, job.level) for _ in outcomes]
+    plots = [EnsemblePlot(owners, job.level) for _ in outcomes]
     if place.path is not None:
         staged = [file for run in runs for file in run.files] if job.features else []
         record["files"] = place.write(plots, outcomes, record, staged)
         if place.claim is not None and len(passed) == len(runs):
             shutil.rmtree(place.claim.pairs, ignore_errors=True)
-    if job.drawer is None:  # the command line needs no members' records
-        record["ensemble"] = [*record["ensemble"]]
-    return RankOutcome(outcomes, record, list(plots), {members[at].name: stored[at] for at in passed})
+    return RankOutcome(outcomes, record, list(plots), {members[at].name: runs[at] for at in passed})
 
 
 def _warn(members: Sequence[Member], runs: Sequence[MemberRun], earlier: Mapping[str, Any] | None) -> None:
@@ -139,7 +132,7 @@ def _ensemble_record(
     world: World,
     job: Job,
     members: Sequence[Member],
-    stored: Sequence[StoredRun],
+    runs: Sequence[MemberRun],
     started: float,
     phases: Mapping[str, float],
 ) -> Record:
@@ -148,7 +141,7 @@ def _ensemble_record(
     paths, reasons, errors = list[str](), dict[str, None](), list[str]()
     totals: Record = {}
     atoms, fingerprint = 0, hashlib.sha256()
-    for run in map(StoredRun.load, stored):
+    for run in runs:
         if run.error is not None:
             errors.append(str(run.error))
             continue
@@ -169,6 +162,7 @@ def _ensemble_record(
     return {
         **{name: value for name, value in first.items() if name not in OF_MEMBERS},
         **job.recorded(),
+        **totals,
         "trajectory": [public_name(path) for member in members for path in member.trajectories],
         "topology": None if job.topology is None else public_name(job.topology),
         "pairs_directory": None if job.pairs is None else str(job.pairs),
@@ -176,14 +170,11 @@ def _ensemble_record(
             path=paths, frames=totals["dataset"]["frames"], atoms=atoms, fingerprint=fingerprint.hexdigest()
         ),
         "digests": {**first["digests"], **{path: content_digest(path) for path in topologies if os.path.isfile(path)}},
-        "ensemble": Lazy(range(len(members)), partial(_member, members, stored)),
-        **{name: totals[name] for name in ("frames", "faulty")},
+        "ensemble": [_member_record(*item) for item in zip(members, runs, strict=True)],
         "reused": {**totals["reused"], "reason": "; ".join(filter(None, list(reasons)[:3]))},
         "ranks": world.comm.size,
         "nodes": len(world.nodes),
-        **{name: totals[name] for name in ("assignment", "bytes")},
         "seconds": seconds,
-        "pairs": totals["pairs"],
         "errors": errors,
         **times_record(started),
     }
@@ -198,8 +189,7 @@ def _add(totals: Record, record: Record) -> None:
             totals[name] = totals.get(name, 0) + value
 
 
-def _member(members: Sequence[Member], stored: Sequence[StoredRun], at: int) -> Record:
-    member, run = members[at], stored[at].load()
+def _member_record(member: Member, run: MemberRun) -> Record:
     record = Record(
         name=member.name,
         trajectory=[*map(public_name, member.trajectories)],

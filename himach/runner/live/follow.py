@@ -93,9 +93,7 @@ def follow(
         In place of `source` many simulations, of which some are running engines.
     index, start, stop, step, transform, ranks, cache, memory, pairs, reuse, out, confidence, equilibration, progress
         As of `himach.run`.
-    universe
-        As of `himach.run`.
-    **parameters
+    universe, **parameters
         As of `himach.run`.
 
     Returns
@@ -105,14 +103,8 @@ def follow(
 
     Raises
     ------
-    UsageError
-        If an argument, a parameter or a path cannot be used.
     TrajectoryError
-        If no frame came, or the data cannot be used.
-    AnalysisError
-        If a method of the analysis failed; the error says where.
-    RankError
-        If ranks could not be started, or one died.
+        If no frame came; other errors are those of `himach.run`.
 
     Examples
     --------

@@ -17,10 +17,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
+from pyroaring import BitMap64
+
 from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.io.datasets.member import Member, read_members, truncate
 from himach.io.datasets.request import FramesRequest
-from himach.io.trajectories.urls.names import refuse_urls
+from himach.io.trajectories.urls.url_names import refuse_urls
 from himach.output.record import Record
 from himach.planning.half_width import HalfWidth
 from himach.ranks.collective import on_first_rank, run_collectively
@@ -86,7 +88,7 @@ def _make_feed(world: World, request: FramesRequest, live: LiveOptions) -> Feed:
     if request.engines:
         make = partial(EngineFeed, request, live)
     elif len(request.trajectories) > 1 or request.trajectories[0].expanduser().exists():
-        make = partial(FileFeed, request.trajectories, request.topology, request.keywords, live.idle)
+        make = partial(FileFeed, request, live.idle)
     else:
         make, polls = partial(DatasetFeed, request.trajectories[0], request.cache, live.idle), world.leaders is not None
     return make() if polls else Feed()
@@ -254,8 +256,8 @@ class _Watcher:
             self.slices.poll()
         own = run_collectively(self.comm, self.feed.poll)
         states = [state for state in self.comm.allgather(own) if state is not None]
-        if all(state.missing for state in states):
-            self._refuse(UsageError(states[0].missing))
+        if states[0].error is not None and all(state.error for state in states):
+            self._refuse(states[0].error)
         return _combine(states)
 
     def _refuse(self, error: HimachError) -> None:
@@ -271,8 +273,6 @@ def _combine(states: Sequence[FramesSoFar]) -> FramesSoFar:
     frames = max(state.frames for state in states)
     stored = [state.stored for state in states if state.stored is not None]
     if stored:
-        from pyroaring import BitMap64
-
         union = BitMap64.union(BitMap64(), *map(BitMap64.deserialize, stored))
         # The first missing number is the first n for which at most n numbers are <= n.
         frames = bisect_left(range(len(union)), True, key=lambda number: union.rank(number) <= number)

@@ -20,12 +20,12 @@ from himach.io.push.held_slices import SUFFIX, HeldSlices, SliceKind, find_slice
 from himach.io.server.survey import ServedStore
 from himach.io.store.quota import open_chosen, set_chosen_quota
 from himach.io.store.store import Store, StoreError
-from himach.io.trajectories.urls.names import is_url
+from himach.io.trajectories.urls.url_names import is_url
 from himach.ranks.collective import is_everywhere, run_collectively
 from himach.ranks.communicator import Communicator, World
+from himach.staging.assembly.assembly_rounds import Rounds
+from himach.staging.assembly.assembly_target import AssemblyTarget
 from himach.staging.assembly.complete_frames import Assembled, Finder
-from himach.staging.assembly.rounds import Rounds
-from himach.staging.assembly.target import AssemblyTarget
 from himach.staging.options import StageOptions
 from himach.staging.shares import open_store
 
@@ -57,24 +57,23 @@ def _assemble(world: World, leaders: Communicator, store: Store | None, name: st
     writers = np.flatnonzero(leaders.allgather(store is not None))
     result = Assembled()
     record_superseded(leaders, by_kind)
-    targets, finders = [], []
+    finders: list[Finder] = []
     try:
         for kind in kinds:
-            targets.append(target := AssemblyTarget(store, name, kind))
-            slices = by_kind.get(kind, HeldSlices())
+            target, slices = AssemblyTarget(store, name, kind), by_kind.get(kind, HeldSlices())
             finders.append(finder := Finder(leaders, world.sum, writers, target, kind, slices, result))
             # Check that all launches belong to one simulation before setting slices of any of them aside.
             target.agree_on_author(
                 leaders, [slices for other, slices in by_kind.items() if kind.is_same_dataset(other)]
             )
             run_collectively(leaders, slices.refresh)
-            Rounds(leaders, world.name, target, kind, slices, result).run(finder)
+            Rounds(finder, world.name).run()
             finder.forget_native()
         for finder in finders:
             finder.drop_aside()
     finally:
-        for target in targets:
-            target.close()
+        for finder in finders:
+            finder.target.close()
     result.nodes = {
         node: count for counts in leaders.allgather(result.nodes) for node, count in counts.items() if count
     }

@@ -15,7 +15,7 @@ from himach.io.frame_source import Numbers
 from himach.io.push.held_slices import HeldSlices, SliceKind
 from himach.ranks.collective import run_collectively
 from himach.ranks.communicator import Communicator
-from himach.staging.assembly.target import FOREIGN, AssemblyTarget
+from himach.staging.assembly.assembly_target import FOREIGN, AssemblyTarget
 
 #: Incomplete frames whose reason is printed.
 MAX_NAMED_FRAMES = 8
@@ -90,29 +90,14 @@ def assign(shares: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     `shares`: int64 (nodes, frames): atoms that each node has of each frame; `WHOLE_FRAME` where it has the whole frame.
     """
     nodes, frames = shares.shape
-    chosen = np.argmax(shares, axis=0)
     holds = (shares == WHOLE_FRAME).any(axis=0)
-    chosen[holds] = np.argmax(shares[:, holds] == WHOLE_FRAME, axis=0)
-    free = np.maximum(-(-frames // nodes) - np.bincount(chosen[holds], minlength=nodes), 0)
-    largest = shares.max(axis=0)
-    unassigned = np.argsort(-largest, kind="stable")
-    unassigned = unassigned[~holds[unassigned]]
-    while len(unassigned):
-        # Each frame prefers the node with room that has most of its atoms; each node accepts the first ones.
-        scores = np.where(free[:, None] > 0, shares[:, unassigned], -2) if free.any() else shares[:, unassigned]
-        if not free.any():
-            free = np.full(nodes, -(-len(unassigned) // nodes))
-        preferred = np.argmax(scores, axis=0)
-        order = np.argsort(preferred, kind="stable")
-        counts = np.bincount(preferred, minlength=nodes)
-        places = np.empty(len(unassigned), np.int64)
-        places[order] = np.arange(len(unassigned)) - np.repeat(np.cumsum(counts) - counts, counts)
-        accepted = places < free[preferred]
-        chosen[unassigned[accepted]] = preferred[accepted]
-        free = free - np.bincount(preferred[accepted], minlength=nodes)
-        unassigned = unassigned[~accepted]
-    result: npt.NDArray[np.int64] = chosen.astype(np.int64)
-    return result
+    chosen = np.where(holds, np.argmax(shares == WHOLE_FRAME, axis=0), -1)
+    # Each takes its part of all frames, first those of which it has most; who has least takes what is left.
+    for node in np.argsort(-shares.sum(axis=1), kind="stable"):
+        unassigned = np.flatnonzero(chosen < 0)
+        room = max(0, -(-frames // nodes) - np.count_nonzero(chosen == node))
+        chosen[unassigned[np.argsort(-shares[node, unassigned], kind="stable")[:room]]] = node
+    return chosen
 
 
 class Finder:
@@ -128,30 +113,29 @@ class Finder:
         slices: HeldSlices,
         result: Assembled,
     ) -> None:
-        self._leaders, self._sum, self._writers = leaders, sum_op, writers
-        self._target, self._slices, self._result = target, slices, result
-        self._n_atoms = kind.n_atoms
+        self.leaders, self.target, self.slices, self.result = leaders, target, slices, result
+        self._sum, self._writers, self.n_atoms = sum_op, writers, kind.n_atoms
 
     def plans(self, frames_at_once: int) -> Iterator[tuple[Numbers, npt.NDArray[np.int32]]]:
         """Yield frames that are complete by their atom counts, and the rank of each: `frames_at_once` a rank."""
         batch = frames_at_once * max(1, len(self._writers))
-        for frames, atoms in totals(self._leaders, self._sum, self._slices, self._n_atoms):
-            whole = pick(frames, np.flatnonzero(atoms >= self._n_atoms))
-            self._note_incomplete(pick(frames, np.flatnonzero((atoms > 0) & (atoms < self._n_atoms))))
+        for frames, atoms in totals(self.leaders, self._sum, self.slices, self.n_atoms):
+            whole = pick(frames, np.flatnonzero(atoms >= self.n_atoms))
+            self._note_incomplete(pick(frames, np.flatnonzero((atoms > 0) & (atoms < self.n_atoms))))
             for start in range(0, len(whole), batch):
                 numbers = whole[start : start + batch]
                 yield numbers, self._writers[assign(self._shares(numbers)[self._writers])].astype(np.int32)
 
     def _shares(self, numbers: Numbers) -> Numbers:
         """Return the atoms that each node has of frames, `WHOLE_FRAME` for a whole frame (collective)."""
-        counts = self._slices.count_atoms(numbers)
-        counts[run_collectively(self._leaders, partial(self._target.holds, numbers))] = WHOLE_FRAME
-        return np.stack(self._leaders.allgather(counts))
+        counts = self.slices.count_atoms(numbers)
+        counts[run_collectively(self.leaders, partial(self.target.holds, numbers))] = WHOLE_FRAME
+        return np.stack(self.leaders.allgather(counts))
 
     def _native(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
         """Return which frames any node has natively (collective)."""
-        own = run_collectively(self._leaders, partial(self._target.holds, numbers))
-        anywhere: npt.NDArray[np.bool_] = self._leaders.allreduce(own, op=np.logical_or)
+        own = run_collectively(self.leaders, partial(self.target.holds, numbers))
+        anywhere: npt.NDArray[np.bool_] = self.leaders.allreduce(own, op=np.logical_or)
         return anywhere
 
     def _note_incomplete(self, numbers: Numbers) -> None:
@@ -159,30 +143,30 @@ class Finder:
         if not len(numbers):
             return
         native = self._native(numbers)
-        run_collectively(self._leaders, partial(self._slices.drop, numbers[native]))
+        run_collectively(self.leaders, partial(self.slices.drop, numbers[native]))
         waiting = numbers[~native]
-        self._result.waiting += len(waiting)
+        self.result.waiting += len(waiting)
         listed = [int(number) for number in waiting[:MAX_NAMED_FRAMES]]
-        by_node = self._leaders.allgather((self._slices.ranks, [self._slices.ranks_with(number) for number in listed]))
+        by_node = self.leaders.allgather((self.slices.ranks, [self.slices.ranks_with(number) for number in listed]))
         ranks = {rank for node_ranks, _ in by_node for rank in node_ranks}
         for i, number in enumerate(listed):
             missing = sorted(ranks - {rank for _, having in by_node for rank in having[i]})
             names = ", ".join(map(str, missing[:MAX_NAMED_FRAMES]))
             reason = f"no slice of rank{'s' * (len(missing) > 1)} {names}{', ...' * (len(missing) > MAX_NAMED_FRAMES)}"
-            self._result.note({number: reason if missing else "some atoms are in no slice"})
+            self.result.note({number: reason if missing else "some atoms are in no slice"})
 
     def drop_aside(self) -> None:
         """Record the slices left aside; drop those of frames that are native by now (collective)."""
-        numbers = np.unique(np.concatenate(self._leaders.allgather(self._slices.aside)))
+        numbers = np.unique(np.concatenate(self.leaders.allgather(self.slices.aside)))
         native = self._native(numbers)
-        run_collectively(self._leaders, partial(self._slices.drop, numbers[native]))
+        run_collectively(self.leaders, partial(self.slices.drop, numbers[native]))
         if not native.all():
             first = int(numbers[~native][0])
-            self._result.aside = first if self._result.aside is None else min(self._result.aside, first)
+            self.result.aside = first if self.result.aside is None else min(self.result.aside, first)
 
     def forget_native(self) -> None:
         """Remove the reasons of frames that another process has assembled meanwhile (collective)."""
-        absent = self._result.absent
+        absent = self.result.absent
         numbers = np.array(sorted(n for n, reason in absent.items() if not reason.startswith(FOREIGN)), np.int64)
         for number in numbers[self._native(numbers)].tolist():
             absent.pop(number, None)

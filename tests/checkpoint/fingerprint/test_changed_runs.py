@@ -1,6 +1,5 @@
 """A run that died is not gone on with under another map, of which the files that an analysis opens are part."""
 
-import json
 import os
 import sys
 import time
@@ -9,9 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.cache_data import make
-from support.commands import himach
 
-from himach.checkpoint.sources import OpenedFiles
 from himach.errors import AnalysisError
 from himach.runner.commands import RunCommand, on_ranks
 
@@ -104,49 +101,3 @@ def test_a_run_that_died_goes_on_where_its_map_is_the_same(monkeypatch, capsys, 
     assert lines == ([] if reason else [f"himach: {N_FRAMES - 1} of {N_FRAMES}"])
     assert run(out=Path("fresh"))["frames"] == 0
     assert Path("out/Mine.csv").read_text() == Path("fresh/Mine.csv").read_text()
-
-
-def test_a_run_on_two_ranks_goes_on_where_its_map_is_the_same():
-    def command(**environ):
-        words = ["-t", "run.xtc", "-s", "top.gro", "--cache", "off", "--quiet", "--out", "out", "--pairs", "pairs"]
-        return himach("run", "script.py", *words, "-n", 2, HIMACH_KEEP_EVERY="0", **environ)
-
-    make(Path(), 12, "run.xtc")
-    died = command(BAD="11")
-    assert died.returncode == 1 and "not finished" in died.stderr
-    again = command()
-    kept = json.loads(Path("out/run.json").read_text())["reused"]["frames"]
-    assert kept > 0 and again.stderr.startswith(f"himach: {kept} of 12 frames were mapped before (")
-    Path("map.dat").write_text("2")
-    assert command().stderr == ""
-    run(out=Path("fresh"))
-    assert Path("out/Mine.csv").read_text() == Path("fresh/Mine.csv").read_text()
-
-
-def test_what_is_noted(place):
-    for name in ("a.dat", "b.dat", "c.dat", "d.py"):
-        Path(name).write_text("1")
-    files, state = OpenedFiles([place / "run.xtc"]), {"_mapping": False}
-    files.mapping = [state]
-
-    def read(name, mode="r"):
-        with open(name, mode):
-            pass
-
-    def names():
-        return {os.path.basename(path) for path in files.digests}
-
-    read("a.dat")  # before
-    with files.recording():
-        for name in ("a.dat", "d.py", "run.xtc"):
-            read(name)
-        read("written.dat", "w")
-        os.close(os.open("b.dat", os.O_RDONLY))
-    with files.watching():
-        read("c.dat")  # map() does not run
-        assert names() == {"a.dat", "b.dat", "d.py"}
-        state["_mapping"] = True
-        read("c.dat")
-    state["_mapping"] = True
-    read("written.dat")  # nobody looks
-    assert names() == {"a.dat", "b.dat", "c.dat", "d.py"}

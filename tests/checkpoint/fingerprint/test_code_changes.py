@@ -14,36 +14,21 @@ CODE = cases(r"""
 a property | map: yield 0, self.part
   class:  @property
           def part(self): return V
-__getattr__ | class: def __getattr__(self, name): return V | map: yield 0, self.whatever
 __init__ | map: yield 0, self.a
   class:  def __init__(self):
               super().__init__()
               self.a = V
 setup | setup: self.a = V * len(u.atoms) | map: yield 0, self.a
-a default | class: def part(self, x=V): return x | map: yield 0, self.part()
 combine | class: def combine(self, key, series): return V | map: yield 0, 1
 combine that calls reduce | map: yield 0, 1
   class:  def combine(self, key, series): return self.reduce(key, series)
           def reduce(self, k, s): return V
-a class's base | map: yield 0, Part().value()
-  before: class Root:
-              def value(self): return V
-          class Part(Root): pass
-recursion | before: def part(n): return n and part(n - 1) + V | map: yield 0, part(3)
-an enum | map: yield 0, Way.A.value
-  before: class Way(enum.Enum):
-              A = V
 another library's function | before: f = (np.sin, np.cos)[V - 1] | map: yield 0, f(1)
 a class within a function | map: yield 0, made().x
   before: def part(): return V
           def made():
               class Inner: x = part()
               return Inner
-a metaclass | map: yield 0, Part[0]
-  before: class Meta(type):
-              def __getitem__(cls, i): return V
-          class Part(metaclass=Meta): pass
-a frozenset among constants | before: def part(x): return x in {3, V} | map: yield 0, part(1)
 a descriptor's value | class: part = D(V) | map: yield 0, self.part
   before: class D:
               def __init__(self, x): self.x = x
@@ -51,9 +36,6 @@ a descriptor's value | class: part = D(V) | map: yield 0, self.part
 frompyfunc | map: yield 0, u(1)
   before: def f(x): return V
           u = np.frompyfunc(f, 1, 1)
-by format of another name | map: yield 0, HOW.format(Part)
-  before: class Part: n = V
-          HOW = "{0.%s}" % "n"
 by globals | before: def part_1(): return V | map: yield 0, globals()["part_%d" % 1]()
 by methodcaller | class: def part(self): return V | map: yield 0, operator.methodcaller("pa" + "rt")(self)
 a dispatching method | map: yield 0, self.part(1)
@@ -71,25 +53,10 @@ a wrapped function | map: yield 0, g()
   before: def f(): return V
           @functools.wraps(f)
           def g(): return g.__wrapped__()
-combine calls plot | map: yield 0, 1
-  class:  def plot(self, outcome, axes): return V
-          def combine(self, key, series): return self.plot(1, 2)
-reduce by a made-up name | class: def reduce(self, key=0, series=0): return V
-  map:    yield 0, getattr(self, "red" + "uce")()
-reduce of a decorator | map: yield 0, KNOWN[0](self)
-  before: KNOWN = []
-          def known(f):
-              KNOWN.append(f)
-              return f
-  class:  @known
-          def reduce(self, key=0, series=0): return V
 reduce of another class | map: yield 0, Other().reduce()
   before: class Other(himach.Analysis):
               def map(self, frame): yield 0, 1
               def reduce(self, key=0, series=0): return V
-the script's reduce that is no analysis's | map: yield 0, Part().reduce()
-  before: class Part:
-              def reduce(self): return V
 reduce that is called as the script is loaded | map: yield 0, N
   before: class Other(himach.Analysis):
               def reduce(self, key=0, series=0): return V

@@ -1,7 +1,6 @@
 """Pairs on their way to the ranks that reduce them: shards, messages, waves, and what lies on a disk meanwhile."""
 
 import os
-import time
 import tracemalloc
 import warnings
 from collections import Counter
@@ -16,15 +15,13 @@ from MDAnalysis.tests.datafiles import DCD, PSF
 from support.threads import ThreadComm, run_ranks
 
 import himach
-from himach.engine.pairs.block import SHARDS, Block, Form, by_shard, objects, reshard, shards_for
+from himach.engine.pairs.block import SHARDS, Form, by_shard, objects, reshard, shards_for
 from himach.engine.pairs.keys import ENCODED, encode
 from himach.engine.pairs.sharding import shard_rows
 from himach.engine.shuffle import exchange
 from himach.engine.shuffle.exchange import Exchange, shard_range
-from himach.engine.shuffle.runs import Memory, Runs
 from himach.engine.shuffle.spill import Scratch, SpillError
-from himach.engine.shuffle.stack import MergedBlocks
-from himach.engine.shuffle.waves import _mark_frames, plan_waves
+from himach.engine.shuffle.waves import plan_waves
 from himach.engine.stamps import FrameTable
 
 from ..twin import made_up, run_engine
@@ -136,59 +133,29 @@ def check_messages(nodes, counted):
         assert comm.most <= exchange.MAX_PARTNERS
 
 
-@pytest.mark.parametrize(("limit", "waves"), [(1000, 1), (40, 1), (39, 2), (20, 2), (10, 4)])
-def test_ranks_of_a_node_get_equal_parts_of_a_wave(limit, waves):
-    (planned,) = plan_waves(np.full(64, 10), {}, [16], limit)
-    assert len(planned) == waves
-    parts = [np.diff(span.cuts).tolist() for (span,) in planned]
-    assert parts == [[4 // waves] * 16] * waves
-    assert planned[0][0].cuts[0] == 0 and planned[-1][0].cuts[-1] == 64
-
-
 @given(
     st.lists(st.integers(0, 9), min_size=16, max_size=16),
     st.lists(st.integers(1, 4), min_size=1, max_size=4).filter(lambda ranks: sum(ranks) <= 16),
     st.integers(1, 40),
-    st.dictionaries(st.integers(0, 15), st.lists(st.integers(0, 9), min_size=4, max_size=4), max_size=3),
 )
-def test_waves_take_every_shard_once_to_a_rank_of_its_node(sizes, ranks, limit, finer):
-    """Counted shard by shard; a shard that travels in parts has the bytes of its parts."""
+def test_waves_take_every_shard_once_to_a_rank_of_its_node(sizes, ranks, limit):
     sizes = np.array(sizes)
-    finer = {shard: np.array(parts) for shard, parts in finer.items()}
-    for shard, parts in finer.items():
-        sizes[shard] = parts.sum()
-    units = [
-        (shards, number, nbytes)
-        for shard in range(16)
-        for shards, number, nbytes in (
-            [(64, 4 * shard + part, nbytes) for part, nbytes in enumerate(finer[shard].tolist())]
-            if shard in finer
-            else [(16, shard, int(sizes[shard]))]
-        )
-    ]
     seats = [node for node, here in enumerate(ranks) for _ in range(here)]
     owners = [seats[shard * len(seats) // 16] for shard in range(16)]
     observed = Counter()
-    for node, waves in enumerate(plan_waves(sizes, finer, ranks, limit)):
-        of_node = sum(nbytes for shards, number, nbytes in units if owners[16 * number // shards] == node)
-        for wave in waves:
-            got = [[] for _ in range(ranks[node])]
-            for cuts, shards in wave:
-                assert len(cuts) == ranks[node] + 1 and cuts == sorted(cuts)
-                for mine, (start, stop) in zip(got, pairwise(cuts), strict=True):
-                    mine += [unit for unit in units if unit[0] == shards and start <= unit[1] < stop]
-            for mine in got:
-                assert len({shards for shards, _, _ in mine}) <= 1
-                assert sum(nbytes for _, _, nbytes in mine) <= limit or sum(nbytes > 0 for *_, nbytes in mine) == 1
-                observed.update((shards, number) for shards, number, nbytes in mine if nbytes)
-                assert all(owners[16 * number // shards] == node for shards, number, _ in mine)
-        if waves and not finer and of_node <= limit:
-            assert len(waves) == 1
-    assert observed == {(shards, number): 1 for shards, number, nbytes in units if nbytes}
+    for node, waves in enumerate(plan_waves(sizes, ranks, limit)):
+        for cuts in waves:
+            assert len(cuts) == ranks[node] + 1 and cuts == sorted(cuts)
+            for start, stop in pairwise(cuts):
+                assert sizes[start:stop].sum() <= limit or np.count_nonzero(sizes[start:stop]) == 1
+            observed.update(np.flatnonzero(sizes[cuts[0] : cuts[-1]]) + cuts[0])
+            assert all(owners[shard] == node for shard in range(cuts[0], cuts[-1]) if sizes[shard])
+        assert len(waves) <= 1 or sizes[np.array(owners) == node].sum() > limit
+    assert observed == dict.fromkeys(np.flatnonzero(sizes), 1)
 
 
 @pytest.mark.parametrize("width", [0, 2, ENCODED])
-def test_blocks_in_other_numbers_of_shards(width, tmp_path):
+def test_blocks_in_other_numbers_of_shards(width):
     rng = np.random.default_rng(1)
     numbers = rng.integers(0, 300, (500, 2))
     keys = {0: numbers[:, 0], 2: numbers, ENCODED: objects([encode((str(a), b)) for a, b in numbers.tolist()])}[width]
@@ -203,14 +170,6 @@ def test_blocks_in_other_numbers_of_shards(width, tmp_path):
     assert (reshard(few, 128).bounds == many.bounds).all()
     assert (reshard(many, 16).bounds == few.bounds).all()
     assert sorted(listed(reshard(many, 16))) == sorted(listed(few))
-    # On a disk, in fewer shards than the run has.
-    runs = Runs(Memory(1 << 40, tmp_path), 128)
-    runs.refer([Scratch(tmp_path).spill(MergedBlocks([few]))])
-    assert ((runs.sizes() > 0) >= (np.diff(many.bounds) > 0)).all()
-    for start, stop in [(0, 128), (3, 9), (8, 16), (120, 128)]:
-        result, expected = runs.part(start, stop), many.part(start, stop)
-        assert listed(result[0] if result else many.part(0, 0)) == listed(expected)
-        assert not result or (result[0].bounds == expected.bounds).all()
 
 
 FRAMES = 400
@@ -308,7 +267,7 @@ class Folded(One):
 @pytest.mark.parametrize("options", [{}, {"step": -1}])
 def test_a_key_that_will_be_too_large_is_told(options):
     obtained = (
-        r"One: map\(\) yields some 3\d,\d+ bytes a frame for one key, 0.00\d+ GB in all frames, "
+        r"One: map\(\) yields some 3\d,\d+ bytes a frame for one key, or a few, 0.00\d+ GB in all frames, "
         r".*himach.Row a frame, .*combine\(\), .*finer"
     )
     with pytest.warns(UserWarning, match=obtained) as details:
@@ -325,14 +284,3 @@ def test_what_fits_is_not(analysis, memory):
         warnings.simplefilter("error", UserWarning)
         warnings.filterwarnings("ignore", module="MDAnalysis")
         himach.run(analysis, DCD, PSF, memory=memory)
-
-
-def test_frames_of_long_intervals_are_marked_at_once():
-    """A million rows of keys that are always there, of as many frames each as a span has."""
-    starts = np.repeat(np.arange(0, 10**6, 500, dtype=np.uint32), 500)
-    rows = {"keys": np.zeros((len(starts), 1), np.int64), "at": starts, "values": np.full(len(starts), 499, np.uint32)}
-    used = np.zeros(10**6 - 1, bool)
-    before = time.process_time()
-    _mark_frames(Block(Form.INTERVAL, 1, np.zeros(2, np.int64), **rows), used)
-    assert time.process_time() - before < 4
-    assert np.flatnonzero(~used).tolist() == list(range(499, len(used), 500))

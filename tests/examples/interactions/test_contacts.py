@@ -1,6 +1,5 @@
 import warnings
 
-import matplotlib.pyplot as plt
 import MDAnalysis
 import mdtraj
 import numpy as np
@@ -165,23 +164,6 @@ def test_nothing_ever_touches():
     assert outcome["frequency"].rows == outcome["lifetimes"].rows == 0
     result = himach.run(Contacts(a="index 0", b="index 400", cutoff=0.1), *sample("villin"), stop=3)
     assert result["frequency"].rows == 0
-
-
-@pytest.mark.parametrize("b", [None, "name O"])
-def test_a_map_of_more_residues_than_cells(b):
-    labels = [f"A:ALA{i}" for i in range(1500)]
-    table = {"a": labels[:-1], "b": labels[1:], "frequency": np.linspace(0, 1, 1499)}
-    figure, axes = plt.subplots()
-    Contacts(b=b).draw_map(table, axes)
-    (image,) = axes.images
-    shown = image.get_array()
-    assert shown.shape == (500, 500)
-    assert shown.max() == 1
-    assert shown[499, 499] == 1
-    assert shown[0, 300] == 0
-    assert [tick.get_text() for tick in axes.get_xticklabels()][:2] == ["A:ALA0", "A:ALA188"]
-    figure.canvas.draw()
-    plt.close(figure)
 
 
 HELIX, STRAND = "protein and resid 1:24 and not name H*", "protein and resid 25:90 and not name H*"

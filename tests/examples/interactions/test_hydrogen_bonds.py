@@ -1,15 +1,12 @@
 import MDAnalysis
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from MDAnalysis.analysis.hydrogenbonds import HydrogenBondAnalysis, WaterBridgeAnalysis
 from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
 from support import plain
 
 import himach
 from himach.examples import sample
-from himach.examples.interactions.bonding import joined_sites
 from himach.examples.interactions.hydrogen_bonds import HydrogenBonds
 
 PROTEIN = {
@@ -151,11 +148,3 @@ def test_water_is_asked_for_only_for_bridges():
         requested = np.concatenate([atoms.indices for atoms in analysis.atoms(universe)])
         assert np.isin(universe.select_atoms("resname SOL and not name MW").indices, requested).all() == bool(bridges)
         assert len(requested) < 3341 or bridges
-
-
-@settings(max_examples=60)
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 8)), max_size=30))
-def test_sites_that_waters_join(bonds):
-    waters, sites = np.array(bonds, dtype=np.int64).reshape(-1, 2).T
-    expected = {(s, t) for w, s in bonds for v, t in bonds if w == v and s < t}
-    assert joined_sites(waters, sites).tolist() == sorted(map(list, expected))

@@ -11,7 +11,6 @@ from himach.examples.interactions.ion_permeation import (
     BELOW,
     ELSEWHERE,
     FILTER,
-    POINTS,
     IonPermeation,
     find_passages,
 )
@@ -68,23 +67,6 @@ def test_bulk_to_bulk_leaves_out_what_jumped():
 def test_nanopore(shared, ions, rule, expected):
     outcome = plain.run(IonPermeation(ions=ions, rule=rule, **PORE), *shared("nanopore"))
     assert list(outcome["counts"]["events"]) == expected
-
-
-def test_nanopore_sample_without_events_of_chloride():
-    outcome = plain.run(IonPermeation(ions="name CL", **PORE), *sample("nanopore"))
-    assert list(outcome["counts"]["events"]) == [0, 0]
-    assert [len(column) for column in outcome["events"].values()] == [0, 0, 0, 0]
-
-
-def test_paths_are_thinned_out():
-    analysis = IonPermeation(**KCSA)
-    m = 2 * POINTS + 1
-    values = np.column_stack([np.arange(m), np.full(m, ELSEWHERE)])
-    stamps = [plain.Stamp(i, i, float(i), None) for i in range(m)]
-    result = analysis.reduce(544, plain.Series(stamps, [(values.dtype, (2,))] * m, values))
-    assert len(result["z"]) == len(result["time_ps"]) <= POINTS
-    np.testing.assert_array_equal(result["z"], result["time_ps"])
-    assert result["z"].dtype == np.float32  # what positions are: further digits of a difference say nothing
 
 
 def test_passages_are_drawn_and_told():

@@ -12,7 +12,7 @@ from waterdynamics import SurvivalProbability
 
 from himach import uncertainty
 from himach.examples import sample
-from himach.examples.interactions.survival import find_runs, find_runs_of_many, occupancy, stay_tables, survival
+from himach.examples.interactions.survival import find_runs, occupancy, stay_tables, survival
 from himach.examples.interactions.water_residence import WaterResidence
 
 presence = st.lists(st.sets(st.integers(0, 4)), min_size=1, max_size=25)
@@ -31,19 +31,6 @@ def by_sets(sets, tau_max):
         ]
         probability.append(np.mean(ratios) if ratios else np.nan)
     return probability
-
-
-@given(presence, st.integers(0, 4))
-def test_runs_of_many_are_those_of_each(sets, intermittency):
-    each = [np.flatnonzero([atom in frame for frame in sets]) for atom in sorted(set().union(*sets))]
-    assume(each)
-    offsets = np.cumsum([0, *map(len, each)])
-    for order in (1, -1):  # backwards, a selection's steps descend
-        steps = np.concatenate([atom[::order] for atom in each])
-        together = find_runs_of_many(steps, offsets, intermittency)
-        for runs, atom, alone in zip(together, each, runs_of(sets, intermittency), strict=True):
-            assert runs == alone
-            assert find_runs(atom[::order], intermittency) == alone
 
 
 @given(presence, st.integers(0, 4), st.data())

@@ -4,8 +4,6 @@ import gridData
 import MDAnalysis
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from MDAnalysis.analysis.density import DensityAnalysis
 from MDAnalysisTests.datafiles import DCD, GRO, PSF, TPR, XTC
 from support import plain
@@ -15,7 +13,6 @@ from himach.examples import sample
 from himach.examples.charges import get_atomic_numbers
 from himach.examples.common import box_vectors
 from himach.examples.liquids.density import Density
-from himach.examples.liquids.grids import Grid, find_center
 
 # The first rows, per nm³ and in kg/m³, of: echo 0 | gmx density -s TPR -f XTC -d Z -sl 50 -dens number -e 0
 GMX = {
@@ -123,26 +120,6 @@ def test_a_grid_around_a_centre(tmp_path):
     expected, _ = np.histogramdd(around[1:], edges)
     assert np.abs(outcome["grid"] * 0.7**3 - expected).sum() < 0.05 * 50  # some lie at edges, and float32 is not exact
     assert outcome["grid"].sum() * 0.7**3 == pytest.approx(50)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.sampled_from([0.1, 0.3, 0.7, 1.1]), st.booleans())
-def test_voxels_beside_a_histogram(seed, spacing, at_edges):
-    positions = np.random.default_rng(seed).normal(0, 3, (200, 3)).astype(np.float32)
-    positions = np.rint(positions) if at_edges else positions
-    grid = Grid(positions[:50], spacing, 2.0)
-    expected, _ = np.histogramdd(positions, grid.edges)
-    counts = np.bincount(grid.voxels(positions), minlength=grid.n_voxels + 1)
-    np.testing.assert_array_equal(counts[:-1].reshape(grid.shape), expected)
-    assert counts.sum() == 200
-
-
-@given(st.integers(0, 2**32 - 1), st.floats(0, 0.6))
-def test_the_centre_is_that_of_the_group_made_whole(seed, span):
-    rng = np.random.default_rng(seed)
-    whole = rng.uniform(0, 5) + span * rng.uniform(-0.5, 0.5, 50)
-    off = find_center(whole % 1) - whole.mean()
-    assert off - np.rint(off) == pytest.approx(0, abs=1e-9)
 
 
 def test_rare_atoms_have_limits_of_counts():

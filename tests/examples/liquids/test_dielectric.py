@@ -4,7 +4,7 @@ import MDAnalysis
 import mdtraj
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from MDAnalysis.analysis.dielectric import DielectricConstant
 from MDAnalysisTests.datafiles import DCD_TRICLINIC, GRO, PSF_TRICLINIC, TRR
@@ -12,10 +12,9 @@ from support import plain
 
 import himach
 from himach.examples import sample
-from himach.examples.liquids.autocorrelations import LIGHT, block_products, integral, spectral_density
+from himach.examples.liquids.autocorrelations import LIGHT, integral, spectral_density
 from himach.examples.liquids.dielectric import E2_EPS0_K, Dielectric
 from himach.examples.liquids.dipole_orientation import DipoleOrientation
-from himach.examples.liquids.displacements import UNIT, block_lags
 from himach.examples.liquids.velocity_autocorrelation import VelocityAutocorrelation
 
 SPCE = ["name OW = -0.8476", "name HW1 HW2 = 0.4238"]
@@ -150,30 +149,6 @@ def test_beside_sums_over_atoms(weights):
     if weights == "none":
         area = np.trapezoid(expected, outcome["vacf"]["tau_ps"])
         assert outcome["diffusion"]["d_cm2_s"][0] == pytest.approx(area / 3 * 1e-4)
-
-
-@settings(max_examples=30, deadline=None)
-@given(seeds, st.integers(64, 300), st.integers(1, 40), st.integers(1, 3))
-def test_blocks_of_windows_beside_windows_one_by_one(seed, m, n_lags, n):
-    rng = np.random.default_rng(seed)
-    vectors, weights = rng.normal(0, 5, (n, m, 3)), rng.uniform(0.1, 1, n)
-    n_blocks, n_lags = block_lags(m, n_lags)
-    length = (m - n_lags + 1) // n_blocks
-    expected = [
-        [
-            sum(
-                weight * (path[t + lag] * path[t]).sum()
-                for path, weight in zip(vectors, weights, strict=True)
-                for t in range(b * length, (b + 1) * length)
-            )
-            for lag in range(n_lags)
-        ]
-        for b in range(n_blocks)
-    ]
-    computed = block_products(vectors, weights, n_blocks, n_lags)
-    np.testing.assert_allclose(computed * UNIT, np.array(expected) / length, rtol=1e-9, atol=1e-8)
-    each = [block_products(vectors[i : i + 1], weights[i : i + 1], n_blocks, n_lags) for i in range(n)]
-    np.testing.assert_array_equal(computed, sum(each))
 
 
 @given(seeds, st.integers(2, 50))

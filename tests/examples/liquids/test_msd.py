@@ -200,17 +200,3 @@ def test_the_box_in_which_diffusion_across_is_as_without_end():
     np.testing.assert_allclose([x, y, z], [0, 0, 8.1711245653], atol=1e-8)
     assert yeh_hummer(vectors, 0.5, 300, [0, 1]) == pytest.approx(0, abs=1e-14)
     assert yeh_hummer(vectors, 0.5, 300) == pytest.approx(yeh_hummer(vectors, 0.5, 300, [2]) / 3)
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.tuples(*[st.floats(10, 40)] * 3), st.tuples(*[st.floats(65, 110)] * 3), st.integers(0, 99))
-def test_any_box_however_it_is_described(lengths, angles, seed):
-    """Turned, in larger units, or by other vectors of the same lattice."""
-    vectors = triclinic_vectors([*lengths, *angles], dtype=np.float64)
-    computed = mobility_lost(vectors)
-    np.testing.assert_allclose(computed, computed.T, atol=1e-12)
-    np.testing.assert_allclose(mobility_lost(3 * vectors), computed / 3, rtol=1e-7, atol=1e-9)
-    rotation = np.linalg.qr(np.random.default_rng(seed).normal(size=(3, 3)))[0]
-    np.testing.assert_allclose(mobility_lost(vectors @ rotation), rotation.T @ computed @ rotation, atol=1e-8)
-    rest = np.array([[1, 0, 0], [-1, 1, 0], [1, 0, 1]]) @ vectors
-    np.testing.assert_allclose(mobility_lost(rest), computed, atol=1e-8)

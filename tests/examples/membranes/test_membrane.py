@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from lipyphilic._lipyferric import molecule_flip_flop
 from lipyphilic.analysis.area_per_lipid import AreaPerLipid
 from lipyphilic.analysis.memb_thickness import MembThickness
-from MDAnalysis.analysis.leaflet import LeafletFinder
 from MDAnalysis.lib.mdamath import triclinic_vectors
 from MDAnalysisTests.datafiles import GRO_MEMPROT, Martini_membrane_gro
 from support import plain
@@ -20,7 +19,7 @@ from support import plain
 import himach
 from himach.examples import load, sample
 from himach.examples.membranes.flip_flops import find_flip_flops
-from himach.examples.membranes.leaflets import assign_patches, center_positions, find_connected_parts
+from himach.examples.membranes.leaflets import assign_patches, center_positions
 from himach.examples.membranes.membrane import Membrane
 from himach.examples.membranes.voronoi import voronoi_areas
 
@@ -180,23 +179,6 @@ def test_any_axis_is_the_normal(tmp_path, normal, axes):
                     np.testing.assert_allclose(turned[table][column], cells, rtol=1e-5, atol=2e-6)  # TRR rounds
     with pytest.raises(himach.UsageError, match="normal=x needs a rectangular box"):
         plain.run(Membrane(headgroups="name L C", normal="x"), *[GRO_MEMPROT] * 2)
-
-
-def test_connected_as_leaflet_finder_does():
-    universe = MDAnalysis.Universe(GRO_MEMPROT)
-    heads = universe.select_atoms("resname POPE POPG and name P")
-    result = find_connected_parts(heads.positions, np.arange(len(heads)), len(heads), 15, universe.dimensions)
-    groups = LeafletFinder(universe, heads, cutoff=15, pbc=True).groups()
-    assert len(groups) == 2
-    for side, group in zip((-1, 1), groups, strict=True):
-        np.testing.assert_array_equal(heads[result == side].indices, np.sort(group.indices))
-
-
-def test_atoms_of_one_lipid_are_connected_through_it():
-    positions = np.array([[0, 0, 0], [0, 0, 9], [0, 0, 18], [20, 20, 0], [20, 20, 9]], np.float32)
-    box = np.array([50, 50, 50, 90, 90, 90], np.float32)
-    result = find_connected_parts(positions, np.array([0, 1, 1, 2, 3]), 4, 9.5, box)
-    assert result.tolist() == [-1, -1, 1, 1]
 
 
 def result(states, stay):

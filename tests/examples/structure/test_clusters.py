@@ -5,14 +5,11 @@ import io
 import MDAnalysis
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from MDAnalysis.analysis import align, rms
 from MDAnalysisTests.datafiles import DCD, PSF
 from support import plain
 
 import himach
-from himach.examples.structure import gromos
 from himach.examples.structure.blocks import check_memory
 from himach.examples.structure.clusters import Clusters
 from himach.examples.structure.pairwise_rmsd import PairwiseRmsd
@@ -36,20 +33,6 @@ def slow(near):
         cluster[members] = len(centers)
         pool -= set(members)
     return cluster, centers
-
-
-def packed(near):
-    return np.packbits(near, axis=1, bitorder="little")
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.floats(0, 1))
-def test_gromos_is_that_of_lists(seed, n, density):
-    near = np.random.default_rng(seed).random((n, n)) < density
-    near = near | near.T | np.eye(n, dtype=bool)
-    cluster, centers = gromos.gromos(packed(near))
-    expected, expected_centers = slow(near)
-    assert cluster.tolist() == expected.tolist()
-    assert centers.tolist() == expected_centers
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,12 @@ import MDAnalysis
 import mdtraj
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from MDAnalysis.lib.distances import distance_array
 from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
 from support import plain
 
 import himach
 from himach.examples import sample
-from himach.examples.structure.geometry import TORSIONS, Geometry, least_distance, torsion_atoms
+from himach.examples.structure.geometry import TORSIONS, Geometry, torsion_atoms
 
 #: What GROMACS 2022 prints of AdK in water, in nm and degrees: `gmx distance`, `gangle` and `pairdist`, -rmpbc no.
 #: -select 'resnr 1 30 and name CA'
@@ -72,16 +69,6 @@ def test_torsions_of_mdtraj(torsion, trajectory, topology):
     order = [pairs[tuple(computed[i].tolist())] for i in subset]
     difference = columns_of(table, torsion)[:, subset] - np.degrees(expected[:, order])
     assert np.abs((difference + 180) % 360 - 180).max() < 0.02  # MDTraj's nm are 32-bit numbers
-
-
-@settings(max_examples=60)
-@given(st.integers(0, 2**32 - 1), st.booleans())
-def test_the_least_distance_of_all_pairs(seed, boxed):
-    random = np.random.default_rng(seed)
-    box = np.array([*random.uniform(20, 90, 3), 90, 90, random.choice([90, 60])], np.float32) if boxed else None
-    a, b = (random.uniform(-5, 5, (random.integers(1, 30), 3)).astype(np.float32) for _ in range(2))
-    b += random.uniform(-60, 60, 3).astype(np.float32)
-    np.testing.assert_allclose(least_distance(a, b, box), distance_array(a, b, box).min(), atol=2e-4)
 
 
 def test_of_dihedrals_there_is_no_mean():

@@ -3,8 +3,6 @@
 import MDAnalysis
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from MDAnalysis.analysis import align
 from MDAnalysis.analysis.pca import PCA
 from MDAnalysisTests.datafiles import DCD, PSF, RANDOM_WALK, RANDOM_WALK_TOPO
@@ -89,25 +87,6 @@ def test_frames_in_any_order(start, stop, step):
     if step > 0:
         expected = PCA(MDAnalysis.Universe(PSF, DCD), "name CA", align=True).run(start=start, stop=stop, step=step)
         np.testing.assert_allclose(result["variance"]["variance"], expected.results.variance[:10].real, rtol=1e-5)
-
-
-@settings(deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(2, 30), st.integers(1, 5))
-def test_modes_are_those_of_numpy(seed, n, frames, blocks):
-    random = np.random.default_rng(seed)
-    x = random.normal(random.normal(0, 5, 3 * n), random.uniform(0.1, 5, 3 * n), (frames, 3 * n))
-    k = min(3 * n, frames - 1)
-    parts = [part for part in np.array_split(x, blocks) if len(part)]
-    computed = modes.compute_components(sum(modes.moments(part) for part in parts), 100)
-    covariance = np.cov(x.T)
-    np.testing.assert_allclose(computed.mean, x.mean(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(computed.variances, np.linalg.eigvalsh(covariance)[::-1][:k], rtol=1e-6, atol=1e-8)
-    np.testing.assert_allclose(computed.components @ computed.components.T, np.eye(k), atol=1e-9)
-    rebuilt = computed.components.T * computed.variances @ computed.components
-    np.testing.assert_allclose(rebuilt, covariance, atol=1e-7)
-    assert computed.total == pytest.approx(np.trace(covariance))
-    assert (computed.components.max(axis=1) >= -computed.components.min(axis=1)).all()
-    np.testing.assert_allclose(np.diagonal(computed.correlation), 1)
 
 
 def test_an_atom_that_does_not_move_is_correlated_with_none():

@@ -50,3 +50,9 @@ def test_the_persistence_of_worm_like_chains(tmp_path):
     assert fit["bond"][0] == pytest.approx(1.5, rel=1e-3)
     assert fit["length"][0] == pytest.approx(30, rel=0.15)
     assert (np.asarray(outcome["end_to_end"]["end_to_end"]) < 60 * 1.5).all()
+
+
+def test_several_atoms_of_a_unit_have_no_persistence_length():
+    with pytest.warns(UserWarning, match=r"persistence length is nan, .* mean cosine of -0.*one atom of each unit"):
+        fit = plain.run(PersistenceLength(selection="name CA HA"), DCD, PSF)["persistence"]
+    assert np.isnan(fit["length"]).all()

@@ -6,17 +6,13 @@ from functools import partial
 import MDAnalysis
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from MDAnalysis.analysis import align, rms
 from MDAnalysisTests.datafiles import DCD, PSF
 from support import plain
 
 import himach
-from himach import uncertainty
 from himach.examples import sample
-from himach.examples.structure.fluctuations import block_sums, mean_deviation, mean_squares
-from himach.examples.structure.rmsf import Rmsf, pack_frames, unpack_frames
+from himach.examples.structure.rmsf import Rmsf
 
 STEP = 7
 
@@ -114,37 +110,3 @@ def test_atoms_that_went_too_far():
     universe = MDAnalysis.Universe.empty(4, trajectory=True).load_new(positions)
     with pytest.raises(himach.HimachError, match="in frame 71 an atom is 1024 Å or more from where the first selected"):
         himach.run(Rmsf(selection="all", fit="none"), universe, cache="off")
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(2, 200), st.floats(1e-3, 150))
-def test_sums_are_those_of_numpy_in_any_order(seed, n, n_frames, far):
-    random = np.random.default_rng(seed)
-    positions = random.normal(0, far, (n_frames, n, 3)).astype(np.float32)
-    numbers = np.sort(random.choice(1000, n_frames, replace=False))
-    level = uncertainty.block_level(numbers)
-    blocks = block_sums(positions, numbers, level, np.zeros((n, 3)))
-    assert len(blocks) <= uncertainty.FINE_BLOCKS
-    shuffled = random.permutation(n_frames)
-    parts = [np.sort(part) for part in np.split(shuffled, [int(random.integers(1, n_frames))])]
-    each = [block_sums(positions[part], numbers[part], level, np.zeros((n, 3))) for part in parts]
-    assert uncertainty.add_blocks(each).tolist() == blocks.tolist()
-    singly = [block_sums(positions[[i]], numbers[[i]], 0, np.zeros((n, 3))) for i in range(n_frames)]
-    assert uncertainty.add_blocks(singly).tolist() == blocks.tolist()
-    frames, sums = uncertainty.split_blocks(blocks)
-    np.testing.assert_allclose(mean_deviation(frames, sums), positions.mean(axis=0, dtype=float), atol=1e-6)
-    whole, of_block = mean_squares(frames, sums)
-    # A deviation is rounded by half of 2^-20, its square by as much times twice the deviation.
-    expected = positions.var(axis=0, dtype=float).sum(axis=1)
-    np.testing.assert_allclose(whole, expected, rtol=1e-9, atol=1e-5 * far)
-    np.testing.assert_allclose(frames @ of_block / n_frames, whole, rtol=1e-12)
-
-
-@given(st.integers(0, 2**31), st.integers(1, 9), st.lists(st.integers(0, 2**40), min_size=1, max_size=20))
-def test_frames_travel_as_they_are(seed, n, numbers):
-    positions = np.random.default_rng(seed).normal(0, 50, (len(numbers), n, 3)).astype(np.float32)
-    frames, result = unpack_frames(pack_frames(np.array(numbers), positions))
-    order = np.argsort(numbers)
-    assert frames.tolist() == sorted(numbers)
-    if len(set(numbers)) == len(numbers):
-        assert result.tolist() == positions[order].tolist()

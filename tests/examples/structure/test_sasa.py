@@ -11,7 +11,7 @@ from support import plain
 
 import himach
 from himach.examples import sample
-from himach.examples.structure.radii import BONDI, PROTOR, get_elements, get_radii
+from himach.examples.structure.radii import get_elements, get_radii
 from himach.examples.structure.sasa import Sasa
 
 PART = "protein and resid 30:59"
@@ -93,17 +93,6 @@ def one_atom(residue, name, element=None):
     return universe.atoms
 
 
-def test_sets_of_radii():
-    assert {element: BONDI[element] for element in ("H", "C", "N", "O", "S", "P")} == {
-        **{"H": 1.2, "C": 1.7, "N": 1.55, "O": 1.52, "S": 1.8, "P": 1.8}
-    }
-    assert sorted(PROTOR.values()) == [1.42, 1.46, 1.61, 1.64, 1.76, 1.77, 1.88]
-    peer = {name: 10 * radius for name, radius in mdtraj.geometry.sasa._ATOMIC_RADII.items()}
-    differ = {element for element, radius in BONDI.items() if abs(radius - peer[element]) > 1e-6}
-    # There ions have the radii of ions.
-    assert differ == {"Li", "Na", "K", "Mg", "Cl", "Be", "Ca", "Ba", "Cs", "Pt"}
-
-
 @pytest.mark.parametrize(
     ("atom", "element"),
     [
@@ -124,11 +113,6 @@ def test_file_of_radii(tmp_path):
         **{"* CA": 2.0, "C": 1.8, "N": 1.6, "O": 1.5, "PHE C[DEZ]*": 1.7, "S": 1.9}
     }
     assert table["atoms"].tolist() == [35, 134, 49, 50, 20, 1]
-    file.write_text("".join(f"{element} {radius}\n" for element, radius in BONDI.items()))
-    same = plain.run(Sasa(radii=str(file), points=100), *sample("villin"), stop=2)
-    np.testing.assert_array_equal(
-        same["sasa"]["sasa"], plain.run(Sasa(points=100), *sample("villin"), stop=2)["sasa"]["sasa"]
-    )
 
 
 @pytest.mark.parametrize("line", ["C", "C -1", "C x", "ALA CA CB 1.5", "C inf", "C nan"])

@@ -161,13 +161,6 @@ def test_alien_on_two_nodes(machine):
     assert machine.run(APART).record["assignment"] == counts(alien=64)
 
 
-def test_native_on_two_nodes(machine):
-    machine.prepare(native={**dict(zip(APART, QUARTERS, strict=True)), "b": [*QUARTERS[0], *QUARTERS[1]]})
-    result = machine.run(APART)
-    assert result.record["assignment"] == counts(native=64)
-    assert result.record["bytes"]["origin"] == 0
-
-
 def test_everything_on_one_node_then_four(machine):
     one = machine.run("aaaa")
     assert one.record["assignment"] == counts(residue=64)

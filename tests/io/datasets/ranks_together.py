@@ -9,10 +9,9 @@ from support.io_samples import make
 
 from himach.io.datasets import opening
 from himach.io.datasets.opening import share_from_first
-from himach.io.trajectories.index import walk, xdr_index
-from himach.io.trajectories.index.walk import read_index
-from himach.io.trajectories.index.xdr_index import load_indexes
+from himach.io.trajectories import xdr_index
 from himach.io.trajectories.origin import Origin, open_origin
+from himach.io.trajectories.xdr_index import load_indexes, read_index
 from himach.ranks.mpi import connect
 from himach.ranks.shared_arrays import SharedObject, share_object
 
@@ -42,9 +41,9 @@ def written(world, path: Path) -> Path:
 
 
 def check(world, origin, path: Path) -> None:
-    """The index is that of one walk."""
+    """The index is that of one xdr_index."""
     kind = path.suffix[1:].upper()
-    index, alone = origin.files()[0][0].index, read_index(str(path), kind)
+    index, alone = origin.files[0].index, read_index(str(path), kind)
     assert index.facts == alone.facts
     for number in range(alone.n_frames):
         assert index.place(number) == alone.place(number)
@@ -57,7 +56,7 @@ def check(world, origin, path: Path) -> None:
 def test_an_index_of_the_first_rank_comes_to_all_nodes(world, folder, name):
     path = written(world, folder / name)
     origin, _ = share_from_first(world, lambda: open_origin([path]))
-    own = origin.files()[0][0].index.columns.ctypes.data
+    own = origin.files[0].index.columns.ctypes.data
     place = inode(own) if world.node.size > 1 and world.comm.rank > 0 else ""  # the first rank has its own
     places = [other for other in world.node.allgather(place) if other]
     assert len(set(places)) <= 1
@@ -68,7 +67,7 @@ def test_an_index_of_the_first_rank_comes_to_all_nodes(world, folder, name):
 @pytest.mark.parametrize("damaged", [False, True])
 def test_ranks_walk_over_a_long_file_but_for_a_damaged_one(world, folder, monkeypatch, damaged):
     path = written(world, folder / "a.xtc")
-    for module in (opening, walk):
+    for module in (opening, xdr_index):
         monkeypatch.setattr(module, "PART_BYTES", 1000)
     if damaged and world.comm.rank == 0:
         content = path.read_bytes()
@@ -91,7 +90,7 @@ def test_an_index_that_is_removed_from_its_store_meanwhile(world, folder, monkey
         known = load_indexes(str(stored))
         stored.unlink()
         origin = open_origin([path], indexes=known)
-        assert origin.files()[0][0].index is known[str(path)]
+        assert origin.files[0].index is known[str(path)]
         return origin
 
     check(world, share_from_first(world, first)[0], path)

@@ -5,12 +5,8 @@ import shlex
 import shutil
 import signal
 import sys
-import threading
 import time
-import warnings
-from functools import partial
 from pathlib import Path
-from random import Random
 from types import SimpleNamespace
 
 import pytest
@@ -27,7 +23,6 @@ from himach.ranks.communicator import alone
 from himach.staging.options import StageOptions
 from himach.staging.stage import stage
 
-CHANGES = ["overwrite", "overwrite", "disguise", "disguise", "replace", "cut", "remove", "grow", "touch"]
 NAMES = ["md.trr", "md.xtc", "md.dcd", "md.ncdf", "md.xyz", "md.h5md"]
 MIDDLE = 20
 
@@ -224,70 +219,6 @@ def test_staging_of_a_trajectory_that_changes(tmp_path, place, monkeypatch, name
     shutil.copy(before, trajectory)
     result = analyse(trajectory, topology, cache=place)
     assert bits(result.outcome) == bits(expected.outcome)
-
-
-# --- At random moments ------------------------------------------------------------------------------------------------
-
-
-#: Frames and atoms, too many to be read ahead at once.
-MANY = {"n_frames": 800, "n_atoms": 1000}
-
-
-class Slow(Emit):
-    """Takes its time, so that most moments are between two frames."""
-
-    def map(self, frame):
-        time.sleep(0.001)
-        yield from super().map(frame)
-
-
-@pytest.fixture(scope="module")
-def two_ranks():
-    with himach.Ranks(2) as ranks:
-        yield ranks
-
-
-def outcome_or_none(*arguments, job=Emit, **options):
-    """Return the bits of the outcome, or None where a run ends by an error that says why."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return bits(analyse(*arguments, job(), **options).outcome)
-        except (himach.TrajectoryError, himach.UsageError):
-            return None
-
-
-@pytest.mark.nightly(but=1)
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(int(os.environ.get("HIMACH_TEST_EXAMPLES", "3"))))
-def test_a_change_at_a_random_moment_mixes_nothing(tmp_path, place, two_ranks, seed):
-    random = Random(seed)
-    name = NAMES[seed % 4]  # texts take long to write
-    topology, trajectory = make(tmp_path, name=name, **MANY)
-    _, other = make(tmp_path, name=f"other-{name}", seed=8, **MANY)
-    before = shutil.copy(trajectory, tmp_path / "before")
-    now = first = outcome_or_none(trajectory, topology, cache="off")
-    took = 1.5
-    for _ in range(2):
-        change = random.choice(CHANGES)
-        moment, ranks = random.uniform(0, took), random.choice([None, two_ranks])
-        act = partial(getattr(Changing(), f"_{change}"), trajectory, other)
-        changing = threading.Timer(moment, act)
-        began = time.monotonic()
-        changing.start()
-        found = outcome_or_none(trajectory, topology, cache=place, ranks=ranks, job=Slow)
-        took = time.monotonic() - began
-        changing.join()
-        whole = outcome_or_none(trajectory, topology, cache="off")
-        told = f"seed {seed}: {change} after {moment:.3f} of {took:.3f} s, {ranks}"
-        assert found is None or found in (now, whole), told
-        if whole is not None:
-            assert outcome_or_none(trajectory, topology, cache=place) == whole, told
-        now = whole
-        if random.random() < 0.7 or whole is None:
-            shutil.copy(before, trajectory)
-            assert outcome_or_none(trajectory, topology, cache=place) == first, told
-            now = first
 
 
 # --- Nodes ------------------------------------------------------------------------------------------------------------

@@ -117,19 +117,6 @@ def test_a_run_that_is_terminated_leaves_all_that_it_read(tmp_path, begun, kind)
     assert len(read - kept(tmp_path)) <= 1  # the one that was begun
 
 
-@pytest.mark.nightly
-def test_ranks_that_are_terminated_leave_all_that_they_read(tmp_path, begun):
-    mpiexec = str(Path(sys.executable).with_name("mpiexec"))
-    with started(tmp_path, begun, mpiexec, "-launcher", "fork", "-n", "2", flush=1000.0) as process:
-        assert wait_until(lambda: len(list(begun.iterdir())) > 40 and len(words_of(begun, 1)) == 2)
-        read = words_of(begun, 0)
-        for rank in words_of(begun, 1):
-            os.kill(rank, signal.SIGTERM)
-            time.sleep(0.1)  # the launcher would kill the others as soon as the first one ends
-        assert process.wait(60) != 0
-    assert len(read - kept(tmp_path)) <= 2  # those that were begun
-
-
 @pytest.mark.nightly(but=["alien_on_two_nodes"])
 @pytest.mark.slow
 @pytest.mark.parametrize("select", ["alien_on_two_nodes", "not alien_on_two_nodes"])

@@ -12,7 +12,7 @@ from support.io_samples import make as make_file
 import himach
 from himach import Member, UsageError
 from himach.io.datasets.description import as_text, describe
-from himach.io.datasets.member import Lazy, read_members
+from himach.io.datasets.member import read_members
 
 
 @pytest.fixture
@@ -205,11 +205,6 @@ def test_what_is_no_member_is_told(make, said):
     with pytest.raises(UsageError) as error:
         make()
     assert said in str(error.value)
-
-
-def test_an_error_of_a_lazy_item_does_not_end_a_loop():
-    with pytest.raises(IndexError):
-        list(Lazy(Lazy([0, 1], int), [5].__getitem__))
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import threading
 import time
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -213,9 +212,6 @@ class Disk:
         self.written += 1
         return True
 
-    def place(self):
-        return self._dataset.place()
-
     def flush(self):
         pass
 
@@ -351,7 +347,7 @@ def test_a_coded_frame_that_is_there_is_compared(dataset, xtc_file):
 
 def test_what_is_damaged_behind_the_needed_atoms_is_not_kept(dataset, xtc_file):
     path, _ = xtc_file
-    begin, end = open_origin([path]).files()[0][0].index.place(9)
+    begin, end = open_origin([path]).files[0].index.place(9)
     content = bytearray(path.read_bytes())
     content[begin + 400 : end] = bytes(255 for _ in range(begin + 400, end))
     path.write_bytes(content)
@@ -382,17 +378,6 @@ def test_what_the_cores_have_no_time_for_is_left_to_later_runs(dataset, monkeypa
     assert got.reason == ""
 
 
-def test_an_idle_core_keeps_all(dataset, monkeypatch):
-    monkeypatch.setattr(writeback, "FREE_SECONDS", 0.0)
-    monkeypatch.setattr(writeback, "FREE_PART", 0.0)
-    monkeypatch.setattr(writeback, "idle_seconds", lambda: 2 * time.monotonic())
-    subject = Writeback(dataset, cores=CpuBudget(2))
-    time.sleep(0.05)
-    for number in range(100):
-        subject.offer(frame(number))
-    assert subject.close() == writeback.WriteResult(100, 0, "")
-
-
 SELECTIONS = [range(100), range(99, -1, -1), range(3, 90, 7), range(90, 3, -7), FrameList(np.array([2, 3, 50, 60, 99]))]
 
 
@@ -411,13 +396,3 @@ def test_pushed_frames_are_selected_from_the_first_to_the_last(frames, present):
     absent = [number for number in frames if number not in there]
     named = ", ".join(map(str, sorted(absent[:5]))) + (", ..." if len(absent) > 5 else "")
     assert selection.warning.partition(": ")[2] == named
-
-
-def test_pushed_frames_are_selected_in_the_memory_of_a_set():
-    """Not eight bytes a frame, many times over, on the first rank."""
-    n = 1 << 20
-    tracemalloc.start()
-    selection = select_pushed(range(n), BitMap64(range(1, n)))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert selection.frames == range(1, n) and peak < 6 * n

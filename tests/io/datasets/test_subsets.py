@@ -201,7 +201,7 @@ def test_it_is_listed_with_its_dataset_and_goes_with_it(made, tmp_path):
     analysed(made, place)
     analysed(made, place, Rows(last=8))
     (one,) = entries(Store(place))
-    assert [(each.atoms, each.alien) for each in one.subsets] == [(5, 64), (8, 63)]
+    assert [(each.atoms, each.n_alien) for each in one.subsets] == [(5, 64), (8, 63)]
     (listed,) = list_datasets(None, os.fspath(place)).datasets
     assert listed.subsets == [{"atoms": 5, "frames": 64}, {"atoms": 8, "frames": 63}]
     assert listed.nbytes == one.nbytes > sum(each.nbytes for each in one.subsets)

@@ -1,6 +1,5 @@
 """Slices in a store: read back, whole or not at all; what of them a later launch supersedes; streams of frames."""
 
-import os
 import shutil
 from pathlib import Path
 
@@ -10,10 +9,12 @@ from support import commands
 from support.shelves import spoil
 
 import himach
+from himach.io.frame_source import ReadOptions
 from himach.io.push.held_slices import SUFFIX, SUPERSEDED, RankSlices, find_slices
-from himach.io.store.store import Store, StoreConflictError
+from himach.io.store.store import ALL_OF_SLICES, Store, StoreConflictError
 
 N_ATOMS = 3000
+ALL = ReadOptions(fields=ALL_OF_SLICES)
 
 
 def positions_of(number: int, n_atoms: int = N_ATOMS) -> np.ndarray:
@@ -33,30 +34,16 @@ def only(place: Path, rank: int = 0, n_atoms: int = N_ATOMS):
     return Store(place).dataset(f"run{SUFFIX}", generation, create=False)
 
 
-def test_a_segment_that_goes_takes_no_others_slices_along(tmp_path, monkeypatch):
-    monkeypatch.setenv("HIMACH_QUOTA", "12 MB")  # so that segments are small
-    ids = np.flatnonzero(np.random.default_rng(1).random(30_000) < 0.5)
-    push(tmp_path / "store", {number: ids[number:] for number in range(30)}, 30_000)
-    dataset = only(tmp_path / "store", n_atoms=30_000)
-    segments = [place[0] for place in dataset.locate(np.arange(30))]
-    assert len(set(segments)) > 2
-    dataset.evict(segments[0])
-    left = list(dataset.native)
-    assert left == [number for number in range(30) if segments[number] != segments[0]]
-    for number, found in zip(left, dataset.read_slices(left), strict=True):
-        assert found is not None and np.array_equal(found[1], ids[number:])
-
-
 def test_a_damaged_slice_is_absent(tmp_path):
     ids = np.flatnonzero(np.random.default_rng(1).random(N_ATOMS) < 0.5)
     push(tmp_path / "store", {number: ids[number:] for number in range(4)})
     dataset = only(tmp_path / "store")
-    places = dataset.locate(np.arange(4))
+    places = dataset.places(np.arange(4))
     (segment,) = dataset.path.glob("*.seg")
     del dataset
     for broken in (2, 0):
-        spoil(segment, places[broken][2] + places[broken][3] - 100, b"wrong bytes")
-        got = [found is not None for found in only(tmp_path / "store").read_slices(range(4))]
+        spoil(segment, int(places["offset"][broken] + places["length"][broken]) - 100, b"wrong bytes")
+        got = [found is not None for found in only(tmp_path / "store").read(range(4), ALL)]
         assert got == [broken == 2, True, False, True]
 
 
@@ -115,33 +102,11 @@ def test_by_a_server_as_straight(tmp_path):
         commands.himach("cache", "stop", code=0, HIMACH_CACHE=str(place))
     push(place, sets)
     dataset = only(place)
-    for number, found in enumerate(dataset.read_slices(range(30))):
-        assert found is not None and np.array_equal(found[1], np.sort(sets[number]))
+    for number, found in enumerate(dataset.read(range(30))):
+        assert np.array_equal(found.positions, positions_of(number)[np.sort(sets[number])])
     (held,) = find_slices(Store(place), "run").values()
     held.refresh()
     assert held.count_atoms(range(32)).tolist() == [700] * 30 + [0, 0]
-
-
-def test_a_killed_writer_leaves_whole_slices(tmp_path):
-    script = f"""
-import himach, numpy as np, os, sys
-writer = himach.Writer("run", {N_ATOMS}, cache=sys.argv[1], rank=0, durable=True)
-ids = np.arange(1000)
-for number in range(100):
-    writer.push_slice(number, ids, np.full((1000, 3), number), time=number)
-    if number == 60:
-        writer.flush()
-os.kill(os.getpid(), 9)
-"""
-    shutil.rmtree(tmp_path / "store", ignore_errors=True)
-    done = commands.run_python("-c", script, tmp_path / "store")
-    assert done.returncode == -9
-    dataset = only(tmp_path / "store")
-    assert set(range(61)) <= set(dataset.native)
-    for found in dataset.read_slices(list(dataset.native)):
-        assert found is not None
-        frame, ids = found
-        assert np.array_equal(ids, np.arange(1000)) and (frame.positions == frame.number).all()
 
 
 # --- What a later launch supersedes; streams of frames -------------------------------------------------------------
@@ -182,28 +147,7 @@ def test_slices_that_were_deleted_need_no_record(tmp_path):
     assert item.superseded is None
 
 
-SMALL, LARGE = 100, 150_000  # the latter's positions are larger than a buffer of the stream
-
-
-@pytest.mark.parametrize(
-    "sizes", [[SMALL], [LARGE], [SMALL, LARGE, LARGE, SMALL, LARGE]], ids=["small", "large", "both"]
-)
-def test_what_is_streamed_is_read_back(tmp_path, sizes):
-    dataset = Store(tmp_path).dataset("run7", b"1")
-    dataset.writer(native=True).stream()
-    atoms = [sizes[number % len(sizes)] for number in range(23)]
-    for number, n in enumerate(atoms):
-        dataset.write(number, float(number), None, positions_of(number, n), native=True)
-        if number % 7 == 6:
-            dataset.flush(durable=True)
-            assert dataset.holds(np.arange(number + 1), native=True).all()
-    threads = len(os.listdir("/proc/self/task"))
-    dataset.close()
-    assert len(os.listdir("/proc/self/task")) == threads - 1
-    again = Store(tmp_path).dataset("run7", b"1", create=False)
-    for number, frame in enumerate(again.read(np.arange(len(atoms)))):
-        assert frame is not None
-        assert np.array_equal(frame.positions, positions_of(number, atoms[number]))
+LARGE = 150_000  # atoms, whose positions are larger than a buffer of the stream
 
 
 def test_a_frame_that_waits_is_compared(tmp_path):

@@ -1,11 +1,9 @@
-"""Kills everybody at work on one store at random moments: nothing acknowledged is lost, nothing wrong, nothing left.
+"""Kills everybody at work on one store at random moments: nothing acknowledged is lost, and nothing is wrong.
 
 ``python tests/io/server/soak.py [--kills 300] [--seed N]``. All work on one store at once: a server, pushers through
-it, a writer and a reader without it, a reader through it, one that evicts what runs kept, runs in one process and runs
-on two ranks. Again and again one of them, or a process that a run started (a rank, mpiexec, its helpers), gets SIGKILL
-and is started anew. What a killed run started must end by itself. Every few kills
-all are killed, and every frame is read: what was acknowledged must be there, and right. A run must have the right
-outcome or end with an error of himach's. Seconds later no process is left, nor a file in $TMPDIR or /dev/shm.
+it, a writer and a reader without it, a reader through it, one that evicts what runs kept, and runs. Again and again one
+of them gets SIGKILL and is started anew. Every few kills all are killed, and every frame is read: what was acknowledged
+must be there, and right. A run must have the right outcome or end with an error of himach's. No file stays in $TMPDIR.
 """
 
 import argparse
@@ -27,7 +25,6 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from support.cache_data import analyse, bits, make
-from support.commands import wait_until
 
 import himach
 from himach.errors import HimachError
@@ -41,7 +38,6 @@ FRAMES = 600
 RUN_FRAMES = 64
 KILLS_A_CHECK = 10
 KILLS_A_STORE = 60
-SECONDS_TO_END = 10.0  # for what a killed run started
 
 
 def n_atoms_of(number: int) -> int:
@@ -153,22 +149,17 @@ def ask(ground: Ground, rng: random.Random) -> None:
         time.sleep(0.01)
 
 
-def run(ground: Ground, rng: random.Random, ranks: int | None = None) -> None:
+def run(ground: Ground, rng: random.Random) -> None:
     warnings.simplefilter("ignore")  # frames that were evicted while they were written are told of
-    out = ground.directory / f"out-of-{ranks or 1}"
     while True:
         try:
-            right = ground.outcome(cache=ground.place, ranks=ranks, out=out) == ground.expected
+            right = ground.outcome(cache=ground.place, out=ground.directory / "out") == ground.expected
         except HimachError as error:
-            ground.note_run(f"{ranks or 1} ranks failed: {error}")
+            ground.note_run(f"failed: {error}")
             continue
         if not right:
             raise AssertionError("a run has a wrong outcome")
         ground.note_run("right")
-
-
-def run_ranks(ground: Ground, rng: random.Random) -> None:
-    run(ground, rng, 2)
 
 
 def evict(ground: Ground, rng: random.Random) -> None:
@@ -190,8 +181,6 @@ def in_child(work: Callable[[], None], name: str) -> int:
     status = 1
     try:
         os.setpgid(0, 0)
-        if name == "run_ranks":  # of ranks that were killed the launcher tells at length
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         work()
     except BaseException as error:
         print(f"{name}: {error!r}", file=sys.stderr, flush=True)
@@ -199,46 +188,15 @@ def in_child(work: Callable[[], None], name: str) -> int:
         os._exit(status)
 
 
-def descendants(pid: int) -> list[int]:
-    """Processes that `pid` has started, and they in turn."""
-    parents = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            parents[int(path.parent.name)] = int(path.read_text().rsplit(")", 1)[1].split()[1])
-    found = [pid]
-    for each in found:
-        found += [child for child, parent in parents.items() if parent == each]
-    return found[1:]
-
-
-def started(pid: int) -> int | None:
-    """When a process began, in the kernel's ticks; None if it has gone."""
-    try:
-        fields = Path("/proc", str(pid), "stat").read_text().rsplit(")", 1)[1].split()
-    except OSError:
-        return None
-    return None if fields[0] in "ZX" else int(fields[19])
-
-
-def shared_files(pid: int) -> set[str]:
-    """Files in /dev/shm that a process has."""
-    try:
-        return {word for word in Path("/proc", str(pid), "maps").read_text().split() if word.startswith("/dev/shm/")}
-    except OSError:
-        return set()
-
-
 class Cast:
     """The processes at work."""
 
-    actors = (serve, push, push, write, read, ask, evict, run, run_ranks)
+    actors = (serve, push, push, write, read, ask, evict, run)
 
     def __init__(self, ground: Ground, rng: random.Random) -> None:
         self.ground, self.rng = ground, rng
         self.pids: list[int] = []
         self.killed: collections.Counter[str] = collections.Counter()
-        self.orphans: set[tuple[int, int]] = set()  # with when they began
-        self.files: set[str] = set()  # of ranks, in /dev/shm
 
     def start(self) -> None:
         self.pids = [0] * len(self.actors)
@@ -258,32 +216,13 @@ class Cast:
                 raise AssertionError("a server did not start")
 
     def kill_one(self) -> None:
-        """SIGKILL to one, which is started anew; to a rank of a run, which is then to fail by itself."""
-        weights = [3 if actor is run_ranks else 1 for actor in self.actors]
-        i = self.rng.choices(range(len(self.actors)), weights)[0]
-        name = self.actors[i].__name__
-        ranks = self.seen(i)
-        if ranks and self.rng.random() < 0.5:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.rng.choice(ranks), signal.SIGKILL)
-                self.killed["rank or helper"] += 1
-            return
+        """SIGKILL to one, which is started anew."""
+        i = self.rng.randrange(len(self.actors))
         self.end(i)
-        self.killed[name] += 1
+        self.killed[self.actors[i].__name__] += 1
         self.start_one(i)
 
-    def seen(self, i: int) -> list[int]:
-        """Processes that an actor has started, of which is noted what must go with them."""
-        found = descendants(self.pids[i])
-        for pid in found:
-            began = started(pid)
-            if began is not None:
-                self.orphans.add((pid, began))
-            self.files |= shared_files(pid)
-        return found
-
     def end(self, i: int) -> None:
-        self.seen(i)
         os.kill(self.pids[i], signal.SIGKILL)
         _, status = os.waitpid(self.pids[i], 0)
         if not os.WIFSIGNALED(status):
@@ -294,17 +233,6 @@ class Cast:
         for i in self.rng.sample(range(len(self.pids)), len(self.pids)):
             if self.pids[i] > 0:
                 self.end(i)
-
-    def nothing_is_left(self) -> None:
-        """Check that all that actors had started is gone, soon after they were killed."""
-        if not wait_until(lambda: not any(started(pid) == began for pid, began in self.orphans), SECONDS_TO_END):
-            raise AssertionError(f"processes are left: {[pid for pid, began in self.orphans if started(pid) == began]}")
-        if not wait_until(lambda: not any(os.path.exists(file) for file in self.files), SECONDS_TO_END):
-            raise AssertionError(f"shared memory is left: {self.files}")
-        if left := os.listdir(tempfile.gettempdir()):
-            raise AssertionError(f"temporary files are left: {left}")
-        self.orphans.clear()
-        self.files.clear()
 
 
 def verify(ground: Ground) -> tuple[int, int]:
@@ -322,8 +250,7 @@ def verify(ground: Ground) -> tuple[int, int]:
         raise AssertionError("what is listed is not what is there")
     if ground.outcome(cache=ground.place) != ground.expected:
         raise AssertionError("a run has a wrong outcome")
-    places = dataset.locate(np.array(sorted(found), dtype=np.int64))
-    lengths = {number: place[3] for number, place in zip(sorted(found), places, strict=True)}
+    lengths = dict(zip(sorted(found), dataset.places(sorted(found))["length"].tolist(), strict=True))
     packed = {number for number, length in lengths.items() if length < n_atoms_of(number) * 12}
     if packed != {number for number in found if number % 3 != 0}:
         raise AssertionError("not the frames on XTC's grid are packed")
@@ -350,14 +277,14 @@ def soak(kills: int, seed: int) -> dict[str, float]:
                     done += 1
                 time.sleep(rng.uniform(0.01, 0.4))
                 cast.end_all()
-                cast.nothing_is_left()
+                if left := os.listdir(tempfile.gettempdir()):
+                    raise AssertionError(f"temporary files are left: {left}")
                 checked = verify(ground)
                 frames, packed = frames + checked[0], packed + checked[1]
         finally:
             for pid in filter(None, cast.pids):
-                for each in [*descendants(pid), pid]:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(each, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             shutil.rmtree(ground.place, ignore_errors=True)
         ends = collections.Counter((ground.directory / "runs").read_text().splitlines())
         for line, times in ends.most_common(5):

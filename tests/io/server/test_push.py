@@ -10,12 +10,14 @@ import tempfile
 import textwrap
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support import commands, needs
 from support.messages import ANSWER, ANSWER_HEAD, OPEN, message
+from support.shelves import positions_of
 
 import himach
 from himach import ServerUnreachableError
@@ -60,9 +62,7 @@ def test_round_robin(run_server, key):
     assert [len(numbers) for numbers in held] == [30, 30, 30]
 
 
-def off_grid(number):
-    """A frame that cannot be packed: 12 kB a thousand atoms."""
-    return np.random.default_rng(number).normal(size=(1000, 3)).astype(np.float32)
+off_grid = partial(positions_of, n_atoms=1000)  # what cannot be packed: 12 kB a thousand atoms
 
 
 def test_a_push_beyond_the_quota_is_refused_with_both_numbers(run_server, key):

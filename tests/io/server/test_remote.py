@@ -20,28 +20,19 @@ from himach.io.server.remote_store import RemoteStore, divide
 from himach.io.server.survey import HEAD, Server, format_choice, parse, parse_choice, read_peers, survey, with_port
 from himach.io.store.store import Store, StoreError, StoreNotFoundError
 
-N_ATOMS, N_FRAMES = 9000, 300
+from ..frame_sources import BOX, make_positions
+
+N_FRAMES = 300
 
 
-def frame_of(number):
-    """Positions that lie on a grid, as those of an XTC: they are kept packed."""
-    rng = np.random.default_rng(number)
-    return (rng.integers(-9000, 9000, size=(N_ATOMS, 3)) / np.float32(100)).astype(np.float32)
+def fill(place, numbers):
+    with Store(place).dataset("/sim1") as dataset:
+        for number in numbers:
+            dataset.write(number, number / 2, BOX, make_positions(number), native=True)
 
 
-def fill(place, numbers, *, native=True):
-    dataset = Store(place).dataset("/sim1")
-    box = np.array([99, 99, 99, 90, 90, 90], np.float32)
-    for number in numbers:
-        dataset.write(number, number / 2, box, frame_of(number), native=native)
-    dataset.close()
-    return dataset
-
-
-def same(frame, number, atoms=slice(None)):
-    return (
-        frame is not None and frame.number == number and np.array_equal(frame.positions[atoms], frame_of(number)[atoms])
-    )
+def same(frame, number):
+    return frame is not None and frame.number == number and np.array_equal(frame.positions, make_positions(number))
 
 
 @pytest.fixture
@@ -129,8 +120,9 @@ def test_copies_stand_in_for_a_server_that_fails(servers, key):
     servers[1].kill()
     assert all(same(frame, number) for number, frame in enumerate(reading, 1))
     servers[2].kill()  # of two thirds of the frames, none is left but those of the first
-    there = [frame is not None for frame in dataset.read(range(N_FRAMES))]
-    assert there == [0 in (n % 3, (n + 1) % 3) for n in range(N_FRAMES)]
+    reading = dataset.read(range(N_FRAMES))
+    assert [frame is not None for frame in reading] == [0 in (n % 3, (n + 1) % 3) for n in range(N_FRAMES)]
+    assert reading.misses == {"server unreachable": N_FRAMES // 3}
 
 
 def test_copies_stand_in_for_a_damaged_one(servers, key, tmp_path):

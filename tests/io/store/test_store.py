@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import needs
-from support.shelves import flip, on_grid, set_version, spoil
+from support.shelves import on_grid, set_version, spoil
 
 from himach.io.frame_source import ReadOptions
 from himach.io.store import bodhi
@@ -259,21 +259,6 @@ def test_a_read_only_store_is_not_written(place):
     assert not index.exists()
     with pytest.raises(ValueError, match="open for writing"):
         read_only.write(**made_up(2, 3, 1, False))
-
-
-def test_damage_elsewhere_is_not_looked_at(place):
-    with Store(place).dataset("/s") as dataset:
-        for number in range(3):
-            dataset.write(**made_up(number, 50_000, 1, False))
-    (segment,) = dataset.path.glob("*.seg")
-    *_, offset, length = dataset.locate(np.array([1]))[0]
-    flip(segment, offset + length - 70)
-    for atoms, misses in ((np.arange(32), {}), (np.array([49_999]), {"damaged": 1})):
-        reading = dataset.read([0, 2, 1], ReadOptions(atoms))
-        for number in (0, 2) if misses else (0, 2, 1):
-            assert_is(next(reading), made_up(number, 50_000, 1, False), atoms)
-        assert list(reading) == [None] * len(misses)
-        assert reading.misses == misses
 
 
 def test_checksums_can_be_turned_off(place):

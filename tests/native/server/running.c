@@ -14,6 +14,8 @@ const uint8_t no_token[WIRE_TOKEN];
 
 running own;
 
+#define KEY "0123456789abcdef"
+
 void make_root(void) {
     CHECK(make_scratch(root, sizeof root, "/tmp") && chmod(root, 0755) == 0);
     (void)snprintf(home, sizeof home, "%s/store", root);
@@ -30,23 +32,30 @@ static void *run(void *server) {
 
 running start_at(const char *store, const char *path, bodhi_serve_options options) {
     running r = {.listener = listen_at(path, SOCK_NONBLOCK)};
+    struct sockaddr_in name;
+    r.remote = listen_by_tcp(&name, SOCK_NONBLOCK);
+    (void)snprintf(r.address, sizeof r.address, "127.0.0.1:%u", ntohs(name.sin_port));
     options.listener = r.listener;
+    options.remote = r.remote;
+    options.key = (const uint8_t *)KEY;
+    options.key_bytes = strlen(KEY);
     CHECK(chmod(path, 0777) == 0);
     CHECK(bodhi_server_open(store, &options, &r.server) == BODHI_OK);
     CHECK(pthread_create(&r.thread, NULL, run, r.server) == 0);
     return r;
 }
 
-int await_end(running *r) {
+void end_running(running *r) {
     void *ended;
-    CHECK(pthread_join(r->thread, &ended) == 0);
+    CHECK(write(bodhi_server_wake(r->server), "x", 1) == 1);
+    CHECK(pthread_join(r->thread, &ended) == 0 && (int)(intptr_t)ended == BODHI_OK);
     bodhi_server_close(r->server);
     (void)close(r->listener);
-    return (int)(intptr_t)ended;
+    (void)close(r->remote);
 }
 
 void stop_running(running *r) {
-    CHECK(write(bodhi_server_wake(r->server), "x", 1) == 1 && await_end(r) >= 0);
+    end_running(r);
     await_dials(); /* of this test, before the next one changes what they call */
 }
 
@@ -62,6 +71,10 @@ wire_link dialled(void) {
     wire_link link = {.fd = -1};
     CHECK(link_dial(&link, socket_path, geteuid(), NULL, 0, now_ms() + SOON_MS) == BODHI_OK);
     return link;
+}
+
+int dial_as_stranger(wire_link *link) {
+    return link_dial(link, own.address, 0, (const uint8_t *)KEY, strlen(KEY), now_ms() + SOON_MS);
 }
 
 int open_as(wire_link *link, uint32_t flags, const uint8_t *token, const char *name, const char *generation,

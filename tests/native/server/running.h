@@ -16,15 +16,14 @@ extern const uint8_t no_token[WIRE_TOKEN];
 typedef struct {
     bodhi_server *server;
     pthread_t thread;
-    int listener;
+    int listener, remote;
+    char address[32]; /* at which other machines find it */
 } running;
 extern running own; /* that of `home` at `socket_path` */
 
 running start_at(const char *store, const char *path, bodhi_serve_options options);
 void stop_running(running *r);
-
-/* Wait for the end of a server that was told to end; what its thread returned. */
-int await_end(running *r);
+void end_running(running *r); /* while somebody still pushes to it */
 
 void make_root(void);
 void remove_root(void);
@@ -37,6 +36,9 @@ void start(bodhi_serve_options options);
 void stop(void);
 
 wire_link dialled(void);
+
+/* Dial as from another machine, with the key. */
+int dial_as_stranger(wire_link *link);
 int open_as(wire_link *link, uint32_t flags, const uint8_t *token, const char *name, const char *generation,
             const char *identity);
 wire_link opened(uint32_t flags, const uint8_t *token, const char *name, const char *generation);

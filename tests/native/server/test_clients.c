@@ -160,7 +160,7 @@ static void *answer_wrongly(void *argument) {
     const wire_answer head = {.verb = WIRE_RUNS, .count = 1};
     unsigned char message[WIRE_HEADER + sizeof head];
     CHECK(recv(fd, message, sizeof message, MSG_WAITALL) == (ssize_t)sizeof message);
-    wire_header(message, WIRE_ANSWER, &head, sizeof head);
+    wire_header(message, WIRE_ANSWER, sizeof head);
     memcpy(message + WIRE_HEADER, &head, sizeof head);
     CHECK(send(fd, message, sizeof message, MSG_NOSIGNAL) == (ssize_t)sizeof message);
     return NULL;
@@ -215,28 +215,6 @@ static void test_acknowledgements(void) {
     close_beside(dataset);
     stop();
     bodhi_io = real;
-}
-
-static void test_refused_frames(void) {
-    begin("frames for which there is no room");
-    const char *servers[1] = {socket_path};
-    float positions[ATOMS * 3];
-    bodhi_push_options options = {.timeout_ms = 300, .batch_bytes = 1};
-    bodhi_pusher *pusher;
-    bodhi_push_facts facts;
-    start((bodhi_serve_options){.quota = 8000});
-    CHECK(bodhi_push_open(servers, 1, "run", NULL, 0, &options, &pusher) == BODHI_OK);
-    int status = BODHI_OK;
-    int64_t pushed = 0;
-    for (; pushed < 50 && status == BODHI_OK; pushed++) {
-        bodhi_frame frame = frame_of(pushed, positions);
-        status = bodhi_push(pusher, &frame);
-    }
-    CHECK(status == BODHI_ERROR_FULL);
-    bodhi_push_query(pusher, &facts);
-    CHECK(facts.acknowledged < 8 && facts.in_flight > 0);
-    bodhi_push_abandon(pusher);
-    stop();
 }
 
 enum { LOST = 6 };
@@ -482,7 +460,6 @@ int main(void) {
     test_use();
     test_turns_of_readers();
     test_acknowledgements();
-    test_refused_frames();
     test_lost_server();
     test_server_lost_for_good();
     test_server_back_with_others();

@@ -1,5 +1,6 @@
 /* Quotas, and disks that are full. */
 #include "sample.h"
+#include "write/writer.h"
 
 static int pretend_full(int fd, struct statfs *status) {
     int result = fstatfs(fd, status);
@@ -53,6 +54,25 @@ static void test_quota(void) {
     CHECK(bodhi_writer_close(writers[0]) == BODHI_OK);
     bodhi_io = real;
     bodhi_dataset_close(second);
+    close_all();
+}
+
+/* What a stream has written counts once: as what lies in the files. */
+static void test_streamed(void) {
+    enum { QUOTA = 3000000, LEAST = 2700000, LARGE = 5000 };
+    bodhi_usage usage;
+    bodhi_stored_segment *listed;
+    int64_t n;
+    begin_empty("a quota for who streams");
+    bodhi_store_set_quota(store, QUOTA);
+    bodhi_writer *writer = open_writer(BODHI_NATIVE);
+    CHECK(writer_begin_streaming(writer, false) == BODHI_OK);
+    for (int64_t number = 0; append(writer, number, LARGE) == BODHI_OK; number++) {
+        CHECK(bodhi_flush(writer, 0) == BODHI_OK);
+    }
+    CHECK(bodhi_writer_close(writer) == BODHI_OK && bodhi_survey(home, &usage, &listed, &n) == BODHI_OK);
+    CHECK(usage.used <= QUOTA && usage.used > LEAST);
+    free(listed);
     close_all();
 }
 
@@ -135,6 +155,7 @@ static void test_full_disk(void) {
 int main(void) {
     make_home();
     test_quota();
+    test_streamed();
     test_pushed_frames();
     test_full_disk();
     remove_home();

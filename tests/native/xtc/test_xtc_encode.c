@@ -1,6 +1,6 @@
 /* XTC frames of random structures: what is encoded is decoded to the same steps, within the bounds that are promised,
  * and to the bytes that it had when MDAnalysis's writer was seen to give them (tests/conversion/test_xtc_bytes.py). */
-#include "xtc/xtc_encode.h"
+#include "xtc/xtc.h"
 
 #include <limits.h>
 #include <math.h>
@@ -8,7 +8,6 @@
 #include "../check.h"
 #include "../draw.h"
 #include "base/crc32c.h"
-#include "xtc/xtc.h"
 
 char doing[256] = "";
 

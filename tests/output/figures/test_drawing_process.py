@@ -3,12 +3,10 @@
 import signal
 from pathlib import Path
 
-import numpy as np
 import pytest
 from support.commands import himach, run_python, start_himach, wait_until
 
 from himach.examples import sample
-from himach.output.figures import drawing_process
 
 pytestmark = pytest.mark.fresh  # a command that has Matplotlib already draws by itself
 DATA = ("--trajectory", sample("nanopore").trajectory, "--topology", sample("nanopore").topology)
@@ -138,14 +136,6 @@ def test_an_interrupt_while_a_plot_is_drawn_loses_no_outcome(tmp_path):
     assert (process.communicate(timeout=30)[1].strip(), process.returncode) == ("himach: interrupted", 130)
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"run.json", "t.npy", "x.json"}
     assert not Path(f"/proc/{drawer}").exists()
-
-
-def test_too_much_is_not_sent(monkeypatch):
-    from support.sample_runs import Drawn
-
-    monkeypatch.setattr(drawing_process, "MOST_SENT", 10_000)
-    assert drawing_process._pack("Drawn", Drawn(), {"x": np.arange(100.0)})
-    assert drawing_process._pack("Drawn", Drawn(), {"x": np.arange(10_000.0)}) is None
 
 
 @pytest.mark.nightly

@@ -13,8 +13,8 @@ from support.sample_runs import Drawn
 from himach.errors import UsageError
 from himach.output.figures.picture import canvas, encode_figure, style_context
 from himach.output.figures.plots import figure, render_plot
-from himach.output.figures.series import bin_columns, column_means, draw_legend, draw_series
-from himach.output.names import FIGURES, figure_formats
+from himach.output.figures.time_series import bin_columns, column_means, draw_legend, draw_series
+from himach.output.file_names import FIGURES, figure_formats
 
 DRAWING = """
 import hashlib, sys

@@ -61,10 +61,12 @@ def forker(ranks) -> int:
 
 
 def is_called_by_a_pipe(process: int | str) -> bool:
-    """Tell whether a process sleeps in a read of a pipe, as ranks do when MPI is initialised and nothing is to do."""
+    """Tell whether a process sleeps in a read of a pipe or a socket, as ranks do that wait for work."""
     try:
         words = Path(f"/proc/{process}/syscall").read_text().split()
-        return len(words) > 1 and os.readlink(f"/proc/{process}/fd/{int(words[1], 16)}").startswith("pipe:")
+        return len(words) > 1 and os.readlink(f"/proc/{process}/fd/{int(words[1], 16)}").startswith(
+            ("pipe:", "socket:")
+        )
     except (OSError, ValueError):
         return False
 

@@ -18,38 +18,34 @@ import json, os, sys, time
 from himach.ranks.mpi import connect, load
 load()
 from himach.ranks.launch.launcher import fork_ranks
-fork_ranks({size}, {starter})
+fork_ranks({size})
 """
 CONNECT = "comm = connect().comm\n"
 
 
-def start(
-    code: str, mark: str, size: int = 2, before: str = "", connect: str = CONNECT
-) -> tuple[subprocess.Popen[str], int]:
-    """Start ranks that do this; return their launcher, and what to close in order to seem to have ended."""
-    ended, line = os.pipe()
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-c", before + FORK.format(size=size, starter=ended) + connect + code],
+def start(code: str, mark: str, size: int = 2, before: str = "", connect: str = CONNECT) -> subprocess.Popen[str]:
+    """Start ranks that do this; return their launcher, which ends with its standard input."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", before + FORK.format(size=size) + connect + code],
         env=clean_environment(HIMACH_TEST_MARK=mark),
-        pass_fds=[ended],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    os.close(ended)
-    return process, line
 
 
 def run(
     code: str, mark: str, size: int = 2, before: str = "", connect: str = CONNECT
 ) -> subprocess.CompletedProcess[str]:
     """Run ranks that do this, to their end."""
-    process, line = start(code, mark, size, before, connect)
-    try:
-        out, err = process.communicate(timeout=60)
-    finally:
-        os.close(line)
-        process.kill()
+    process = start(code, mark, size, before, connect)
+    kept, process.stdin = process.stdin, None  # communicate() would close it
+    with process, kept:
+        try:
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
@@ -102,21 +98,19 @@ def test_nothing_lies_in_shared_memory_afterwards(mark):
 
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM", "gone"])
 def test_ranks_end_with_their_launcher_and_with_who_started_it(mark, how):
-    process, line = start("os.write(1, b'%d\\n' % os.getpid())\ntime.sleep(600)", mark)
+    process = start("os.write(1, b'%d\\n' % os.getpid())\ntime.sleep(600)", mark)
     try:
         ranks = {int(process.stdout.readline()) for _ in range(2)}
         assert set(processes_with(mark)) == ranks | {process.pid}
         if how == "gone":
-            os.close(line)
+            process.stdin.close()
         else:
             process.send_signal(getattr(signal, how))
         assert wait_until(lambda: not processes_with(mark), 5)
         assert process.wait(5) == {"SIGKILL": -signal.SIGKILL, "SIGTERM": 143, "gone": 1}[how]
     finally:
         process.kill()
-        process.communicate()
-        if how != "gone":
-            os.close(line)
+        process.wait()
 
 
 def test_ranks_that_cannot_all_be_started_are_none(mark):
@@ -200,7 +194,7 @@ def test_what_is_not_served_is_refused_and_no_rank_waits():
     values = KeyValues(1)
     assert "rc=-1" in ask(values, 0, "cmd=lookup_name service=x")
     assert "rc=-1" in ask(values, 0, "cmd=made_up")
-    for line in ("mcmd=spawn", "nprocs=1", "execname=true", "cmd=put"):
+    for line in ("mcmd=spawn", "nprocs=1", "execname=true", "arg1=cmd=put"):
         assert values.answer(0, line) == []
     assert "rc=-1" in ask(values, 0, "endcmd")
     assert ask(values, 0, "cmd=get_appnum") == "cmd=appnum appnum=0 rc=0"

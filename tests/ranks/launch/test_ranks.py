@@ -136,19 +136,12 @@ time.sleep(60)
 def test_ranks_that_were_killed_while_they_waited_are_replaced(mark, victim):
     with himach.Ranks(2) as ranks:
         before = waiting(ranks)
-        os.kill(before[1] if victim == "rank" else forker(ranks), signal.SIGKILL)  # and no pause
-        assert pid(ranks) not in before
-        assert wait_until(lambda: len(processes_with(mark)) < 8)
-
-
-@pytest.mark.nightly
-def test_ranks_that_were_killed_while_they_waited_are_seen(mark):
-    with himach.Ranks(2) as ranks:
-        os.kill(waiting(ranks)[0], signal.SIGKILL)
+        os.kill(before[1] if victim == "rank" else forker(ranks), signal.SIGKILL)
         assert wait_until(lambda: not ranks.alive, 5)
         assert repr(ranks) == "<himach.Ranks: 2 ranks, to be started by the next run>"
-        assert found(ranks, "found = 1") == 1
+        assert pid(ranks) not in before
         assert ranks.alive
+        assert wait_until(lambda: len(processes_with(mark)) < 8)
 
 
 def test_a_run_whose_rank_is_killed_fails_and_the_next_one_works(mark, tmp_path):
@@ -275,34 +268,7 @@ def test_under_a_launcher_its_ranks_are_meant(tmp_path):
     assert done.stdout.count("<himach.Ranks: 2 ranks, waiting>") == 2
     script.write_text(f"{SCRIPT.replace('Ranks(2)', 'Ranks(3)')}\nrun(0)")
     done = mpiexec(2, [sys.executable, str(script)], timeout=60)
-    assert "ranks=3, but a launcher started 2 ranks" in done.stderr
-
-
-def test_a_changed_trajectory_and_topology_are_seen(shared, tmp_path):
-    import MDAnalysis as mda
-
-    universe = mda.Universe(PSF, DCD)
-    path, structure = tmp_path / "some.xtc", tmp_path / "some.gro"
-
-    def write(atoms, frames):
-        with mda.Writer(str(path), atoms.n_atoms) as writer:
-            for _ in universe.trajectory[:frames]:
-                writer.write(atoms)
-        atoms.write(structure)
-
-    class Count(himach.Analysis):
-        def map(self, frame):
-            yield "atoms", len(frame.universe.atoms)
-
-        def reduce(self, key, series):
-            return series.values[-1], len(series)
-
-        def finish(self, results):
-            return results["atoms"]
-
-    for atoms, frames in ((universe.atoms[:50], 3), (universe.atoms[:50], 5), (universe.atoms[:60], 5)):
-        write(atoms, frames)
-        assert himach.run(Count, path, structure, ranks=shared).outcome == (len(atoms), frames)
+    assert "3 ranks, but a launcher started 2; leave" in done.stderr
 
 
 class Counted(himach.Analysis):

@@ -50,7 +50,7 @@ def told(done) -> dict:
 @pytest.mark.parametrize("words", [[], ["-n", "1"]])
 def test_a_run_on_one_rank_needs_no_mpi_and_little_else(script, words):
     modules = told(commands.himach("run", script, *DATA, "--cache", "off", *words))["modules"]
-    several = ("mpi4py", "himach.ranks.mpi", "himach.ranks.launch.launcher", "himach.checkpoint")
+    several = ("mpi4py", "himach.ranks.mpi", "himach.ranks.launch.launcher")
     assert not [name for name in (*several, "scipy.sparse", "scipy.spatial", "matplotlib") if name in modules]
 
 

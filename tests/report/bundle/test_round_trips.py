@@ -12,7 +12,7 @@ import MDAnalysis
 import pytest
 from click.testing import CliRunner
 from MDAnalysisTests.datafiles import DCD, PSF, PDB_small
-from support.commands import himach
+from support.commands import himach, write_analysis
 
 import himach as package
 from himach.errors import UsageError
@@ -240,23 +240,6 @@ def test_what_differs_is_told_with_its_first_place_and_another_version(made, pla
     assert answer.return_value == 1
 
 
-def test_a_trajectory_that_differs_in_its_middle_shows_in_the_tables(made, tmp_path):
-    """Of its content the record tells size and ends."""
-    universe = MDAnalysis.Universe(str(PSF), str(DCD))
-    trajectory, top = tmp_path / "one.dcd", made / "data" / "top.psf"
-    universe.atoms.write(str(trajectory), frames=universe.trajectory[:12])
-    package.run(package.examples.load("rmsd")(selection="name CA"), trajectory, top, out=tmp_path / "out", cache="off")
-    bundle = bundled(tmp_path / "out", tmp_path / "b.zip")
-    content = bytearray(trajectory.read_bytes())
-    middle = slice(len(content) // 2 - 2000, len(content) // 2)
-    content[middle] = bytes(2000)
-    trajectory.write_bytes(content)
-    equal, lines = lines_of(bundle, Inputs([trajectory], [top]))
-    assert not equal
-    assert [line for line in lines if line.startswith("  differs  rmsd.csv: line ")]
-    assert "trajectories have its sizes and ends (64 KiB): left are their middle" in lines[-2]
-
-
 def test_other_simulations_are_told_apart_and_not_run(made, plain, tmp_path):
     trajectory, other, top = (made / "data" / name for name in ("one.xtc", "two.xtc", "top.psf"))
     bundle = bundled(plain, tmp_path / "b.zip")
@@ -279,30 +262,6 @@ def test_other_simulations_are_told_apart_and_not_run(made, plain, tmp_path):
     # By content, not by name: either of several, wherever it stands.
     shutil.copy(trajectory, tmp_path / "renamed.xtc")
     assert lines_of(bundle, Inputs([other, tmp_path / "renamed.xtc"], [changed, top]))[0]
-
-
-@pytest.mark.nightly
-def test_members_are_told_apart_by_their_names(made, tmp_path):
-    data = made / "data"
-    swapped = tmp_path / "swapped.csv"
-    rows = ["one,two.xtc", "two,one.xtc", "three,three.xtc"]
-    swapped.write_text("name,trajectory\n" + "\n".join(row.replace(",", f",{data}/") for row in rows))
-    for inputs, words in (
-        (Inputs(ensemble=str(swapped), topologies=[data / "top.psf"]), "one, two: another trajectory than it read"),
-        (Inputs(ensemble=str(data / "t*.xtc"), topologies=[data / "top.psf"]), "has no one, two, three"),
-        (Inputs(ensemble=str(data / "*.xtc")), "one, two, three: another topology than it read"),
-        (Inputs(ensemble=str(data / "*.xtc"), topologies=[swapped]), "one, two, three: another topology than it read"),
-        (
-            Inputs(ensemble=str(data / "*.xtc"), topologies=[data / "no", data / "na"]),
-            "na; one pattern may name members'",
-        ),
-        (Inputs([data / "one.xtc"]), "it read 3 simulations: name them by --ensemble, as one, two, three"),
-    ):
-        equal, lines = lines_of(made / "all.zip", inputs, names=["many"])
-        assert not equal
-        assert [line for line in lines if words in line], lines
-    with pytest.raises(UsageError, match="has no run other; the runs in it: many, mixed, packaged"):
-        lines_of(made / "all.zip", Inputs(), names=["other"])
 
 
 @pytest.mark.nightly
@@ -399,3 +358,12 @@ def _at_home(made: Path, out: Path, tmp_path: Path) -> Path:
         record = record.replace(f"{made}/{folder}", f"{made}/gone/{folder}")
     (out / "run.json").write_text(record)
     return out
+
+
+def test_the_code_of_a_namespace_package_is_bundled(tmp_path, monkeypatch):
+    (tmp_path / "space").mkdir()
+    write_analysis(tmp_path / "space" / "counting.py", "yield 1, 1")
+    monkeypatch.syspath_prepend(tmp_path)
+    package.run("space.counting:Count", DCD, PSF, stop=2, cache="off", out=tmp_path / "out")
+    members = collect_contents([read_folder(tmp_path / "out")]).members
+    assert any(name.endswith("space/counting.py") for name in members)

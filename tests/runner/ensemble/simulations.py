@@ -61,8 +61,8 @@ class Ends(himach.Analysis):
 '''
 
 
-def make_ensemble(folder: Path, table: str = "ensemble.csv") -> Path:
-    """Write the members' files, a script with analyses, and the table of members, which this returns."""
+def make_ensemble(folder: Path) -> None:
+    """Write the members' files, a script with analyses, and the table of members, whose temperature is metadata."""
     folder.mkdir(exist_ok=True)
     universe = Universe(PSF, DCD)
     random = np.random.default_rng(5)
@@ -76,17 +76,11 @@ def make_ensemble(folder: Path, table: str = "ensemble.csv") -> Path:
                 ts.time, ts.frame, ts.dimensions = number * dt, number, [80, 80, 80, 90, 90, 90]
                 writer.write(chosen)
     (folder / "analyses.py").write_text(ANALYSES)
-    return write_table(folder / table)
-
-
-def write_table(path: Path, members=MEMBERS) -> Path:
-    """Write a table of these members, whose temperature is metadata."""
-    with path.open("w", newline="") as file:
+    with (folder / "ensemble.csv").open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["name", "trajectory", "topology", "group", "temperature"])
-        for at, (name, group, n_atoms, _, _, kind) in enumerate(members):
+        for at, (name, group, n_atoms, _, _, kind) in enumerate(MEMBERS):
             rows.writerow([name, f"{name}.{kind}", f"top{n_atoms}.pdb", group, 300 + 10 * (at % 2)])
-    return path
 
 
 def members_in(folder: Path) -> list[himach.Member]:

@@ -2,18 +2,17 @@
 
 import numpy as np
 import pytest
-from runner.ensemble.simulations import FRAMES, NAMES, members_in, record_in
+from runner.ensemble.simulations import FRAMES, NAMES
 from support import plain
 from support.commands import himach
 from support.sample_runs import BUILTIN_RUNS, builtin_tables
 
-import himach as package
 from himach import Column, Member, Table
 from himach.examples import BUILTINS, load, sample
 from himach.output.parts import parts
 from himach.output.table import default_outcome
 from himach.runner.ensemble.groups import Roles, column_roles
-from himach.runner.ensemble.join import join, own_columns
+from himach.runner.ensemble.joint_outcome import join, own_columns
 from himach.runner.estimates import add_estimates
 from himach.uncertainty import mean
 
@@ -45,14 +44,6 @@ def test_tables_of_built_ins(name):
 def test_settings_of_a_grid_are_not_compared():
     outcome = plain.run(load("density")(grid=4.0), *sample("nanopore"), stop=10)
     assert column_roles([outcome["extent"]] * 3).values == []
-
-
-def test_labels_are_not_compared():
-    times = {"entered_ps": Column([2.0, 9.0], "ps", role="label"), "left_ps": [4.0, 11.0]}
-    table = Table({"ion": Column([544, 545], role="label"), "direction": ["in", "out"], **times})
-    assert column_roles([table, table]).values == ["left_ps"]
-    assert Table(Table(times)).note("entered_ps").role == "label"
-    assert Table({**Table(times), "more": [1.0, 2.0]}).note("entered_ps").role == "value"
 
 
 def table(**columns):
@@ -117,11 +108,6 @@ def test_what_has_a_mean_or_limits_goes_before_others():
     assert column_roles([Table({"time_ps": EVEN, "x": EVEN, "y": EVEN}), series]) == Roles(True, [], ["y"], True)
     curve = Table({"time_ps": EVEN, "p": EVEN, "p_low": EVEN, "p_high": EVEN, "q": EVEN})
     assert column_roles([curve]) == Roles(False, ["time_ps"], ["p"], True, ["time_ps"])
-
-
-def test_members_without_rows_say_nothing():
-    full = Table({"ion": SITE, "x": Column([1.0, 2.0], "Å")})
-    assert column_roles([Table({"ion": [], "x": []}), full]) == Roles(False, ["ion"], ["x"], x=[])
 
 
 def members(n: int, groups=(None, None, None), metadata=({}, {}, {})) -> list[Member]:
@@ -195,14 +181,6 @@ def test_a_table_has_columns_of_these_names_itself():
     assert list(below(Table({"group": ["x"]}))) == ["member", "group"]  # where members have none
 
 
-def test_units_and_level():
-    first, second = Table({"x": [1.0]}), Table({"x": Column([2.0], "Å"), "y": Column([3.0], "ps")})
-    second.level = 0.9
-    table = below(first, second)
-    assert table.units == {"x": "Å", "y": "ps"}
-    assert table.level == 0.9
-
-
 def test_values_become_a_table():
     obtained = join("label", members(3), [{"n": 3, "d": 1.5}, {"n": 5, "d": np.float64(2.5)}, {"n": 7}], 0.95)
     assert list(obtained) == ["n", "n_groups", "d", "d_groups"]
@@ -225,13 +203,6 @@ def test_arrays_and_other_things_are_each_members():
     assert list(mixed) == ["x-r0", "x-r1"]
 
 
-def test_members_without_an_outcome_have_no_rows():
-    obtained = join("label", members(3), [None, Table({"x": [1.0]}), {"label": Table({"x": [2.0]})}], 0.95)
-    assert obtained["label"]["member"] == ["r1", "r2"]
-    assert list(obtained["label_groups"]["n"]) == [2]
-    assert join("label", members(2), [None, None], 0.95) == {}
-
-
 def test_beside_each_table_stands_that_of_groups():
     tables = [Table({"k": Column([1, 2], role="x"), "x": [float(i), 1.0]}) for i in range(3)]
     obtained = join("label", members(3, groups=("a", "b", "b")), tables, 0.9)
@@ -242,13 +213,6 @@ def test_beside_each_table_stands_that_of_groups():
     taken = join("label", members(2), [{"x": 1.0, "x_groups": 2.0}] * 2, 0.9)
     assert list(taken) == ["x", "x_groups_2", "x_groups", "x_groups_groups"]
     assert list(taken["x_groups"]["x_groups"]) == [2, 2]
-
-
-def test_members_tables_stay_as_they_are():
-    tables = [Table({"k": Column([at, 0.2], role="x"), "x": [1.0, 2.0]}) for at in (0.1, 0.1000001)]
-    before = [repr(table) + repr({name: cells.tolist() for name, cells in table.items()}) for table in tables]
-    join("label", members(2), tables, 0.95)
-    assert before == [repr(table) + repr({name: cells.tolist() for name, cells in table.items()}) for table in tables]
 
 
 @pytest.mark.nightly
@@ -275,31 +239,6 @@ def test_a_dry_run_tells_of_all_members(folder, ensemble_words, tmp_path):
     assert done.returncode == 2 and "no file matches" in done.stderr
     done = himach("run", "rmsd", "-p", "selection=name XX", *ensemble_words[3:], "--dry-run")
     assert done.returncode == 2 and "member r1 failed" in done.stderr
-
-
-@pytest.mark.nightly
-def test_a_plan_of_an_ensemble(folder, ensemble_words, whole, tmp_path):
-    out = tmp_path / "out"
-    himach("run", *ensemble_words, "--cache", "off", "-n", 2, "-o", out, code=0)
-    record = record_in(out)
-    details = record["planning"]
-    assert details["totals"]["frames"]["sum"] == FRAMES == sum(details["share_frames"])
-    assert len(details["ranks"]["rank"]) == 2
-    longest, seconds = max(details["ranks"]["busy"]), record["seconds"]["total"]
-    assert 0 < longest < seconds
-    for busy, read, compute, frames in zip(
-        *(details["ranks"][n] for n in ("busy", "read", "compute", "frames")), strict=True
-    ):
-        assert (read + compute) * frames == pytest.approx(busy, rel=1e-3)
-    plan = package.plan([out], nodes=[1, 3, 30], ranks_per_node=2)
-    assert set(plan["times"]["run"]) == {"first", "second"}
-    at = [i for i, run in enumerate(plan["times"]["run"]) if run == "first"]
-    assert plan["times"]["total"][at[0]] == pytest.approx(seconds, rel=0.4)  # ranks of a busy machine differ
-    done = himach("plan", out, "--nodes", "1,2", "--frames", 10 * FRAMES)
-    assert done.returncode == 0 and "members are taken to be as long" in done.stdout
-    result = package.run("rmsd", ensemble=members_in(folder), cache="off")
-    with pytest.raises(package.UsageError, match="does not tell what its ranks did"):
-        package.plan(result.members["r1"].record)
 
 
 def test_info(folder, tmp_path):

@@ -13,9 +13,8 @@ from himach.runner.ensemble.groups import (
     common_places,
     group_positions,
     group_table,
-    member_values,
 )
-from himach.runner.ensemble.join import join
+from himach.runner.ensemble.joint_outcome import join
 from himach.uncertainty import difference, holm, mean, replicas
 
 LEVEL = 0.9
@@ -92,13 +91,6 @@ def test_curves_are_those_of_replicas_and_differences(groups):
     assert ("p" in table) == (len(group_positions(members_of(groups))) > 1)
     assert table.units == {"r": "Å", "mean": "nm", "low": "nm", "high": "nm"}
     assert table.level == LEVEL
-
-
-def test_groups_come_as_they_first_do():
-    assert group_positions(members_of(THREE)) == {"a": [0, 2, 6], "b": [1, 5, 7], "c": [4, 8, 9]}
-    assert group_positions(members_of([None, None])) == {"all": [0, 1]}
-    names = compared(THREE, curves(10))["group"][::3]
-    assert names == ["a", "b", "c", "b - a", "c - a", "c - b"]
 
 
 def test_members_that_lack_rows_or_have_nan():
@@ -191,13 +183,6 @@ def test_keys_of_any_name():
     assert (list(table["n_2"]), table["mean_2"], list(table["n"])) == ([1, 2], ["x", "y"], [3, 3])
 
 
-def test_a_key_that_a_member_lacks():
-    tables = [Table({"site": [1, 2], "x": [0.1, 0.2], "x_low": [0, 0.0]}), Table({"x": [0.4], "x_low": [0.0]})]
-    keys, figures = member_values(tables, Roles(False, ["site"], ["x"]))
-    assert keys == {"site": [1, 2, None]}
-    np.testing.assert_array_equal(figures["x"], [[0.1, 0.2, np.nan], [np.nan, np.nan, 0.4]])
-
-
 def test_rows_without_keys_go_by_their_number():
     tables = [Table({"x": Column(np.arange(n) + 0.5, "Å")}) for n in (3, 3, 3)]
     table = compared([None] * 3, tables)
@@ -250,19 +235,6 @@ def test_members_of_no_group_have_no_part():
     with_one = compared(["a", "a", "b", "b", None], tables)
     assert repr(with_one) == repr(compared(["a", "a", "b", "b"], tables[:4]))
     assert 7.5 not in with_one["r"]
-
-
-@pytest.mark.parametrize(
-    "tables",
-    [
-        [Table({"name": ["a"]})] * 2,
-        [Table({"r": [], "g": []})] * 2,
-        [Table({"r": Column([1.0, 2.0], role="x"), "g": [np.nan, np.nan]})] * 2,
-        [Table({})] * 2,
-    ],
-)
-def test_where_nothing_can_be_compared_there_is_no_table(tables):
-    assert group_table(members_of("ab"), tables, column_roles(tables), LEVEL) is None
 
 
 def test_limits_of_a_share_are_shares():

@@ -6,7 +6,7 @@ import pytest
 from himach import Column, Member, Table
 from himach.output.figures.picture import canvas, png
 from himach.output.figures.plots import figure
-from himach.runner.ensemble.join import join
+from himach.runner.ensemble.joint_outcome import join
 from himach.runner.ensemble.plot import EnsemblePlot
 from himach.uncertainty import replicas
 
@@ -17,7 +17,7 @@ def members_of(groups, **metadata) -> list[Member]:
 
 def drawn(members, outcomes, level=0.95):
     axes = canvas((4, 3)).subplots()
-    EnsemblePlot.from_members(members, level).plot(join("x", members, outcomes, level), axes)
+    EnsemblePlot(members, level).plot(join("x", members, outcomes, level), axes)
     axes.figure.canvas.draw()
     return axes
 
@@ -155,28 +155,6 @@ def test_rows_of_texts_are_each_shown():
     assert (first < last.get_xdata()).all()  # groups stand beside each other
 
 
-def test_many_rows_are_not_all_named():
-    pairs = {name: Column(np.arange(60) % n, role="label") for name, n in (("donor", 60), ("acceptor", 7))}
-    tables = [Table({**pairs, "p": np.full(60, i)}) for i in (0.1, 0.3)]
-    axes = drawn(members_of("ab"), tables)
-    assert len(axes.get_xticklabels()) <= 12
-    assert axes.get_xticklabels()[0].get_text() == "0 0"
-
-
-def test_metadata_are_not_drawn():
-    axes = drawn(members_of("aab", temperature=300.0, seed=4), curves(3))
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("r / Å", "g / nm")
-    axes = drawn(members_of("aab", temperature=300.0), [Table({"group": [i], "temperature": [2.5]}) for i in range(3)])
-    assert axes.get_ylabel() == "group_2"
-
-
-def test_what_has_intervals_is_drawn_before_what_has_none():
-    counts = Table({"way": ["up", "down"], "n": [1, 2], "n_low": [0.0, 1.0], "n_high": [2.0, 3.0]})
-    outcome = {"events": Table({"ion": [1, 2], "at": [0.5, 1.5]}), "counts": counts}
-    axes = drawn(members_of("ab"), [outcome] * 2)
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("way", "n")
-
-
 @pytest.mark.parametrize(
     ("groups", "outcomes"),
     [
@@ -202,6 +180,6 @@ def test_any_outcome_can_be_drawn_with_the_same_bytes(groups, outcomes):
     twice = []
     for _ in range(2):
         outcome = join("x", members, outcomes, 0.95)
-        twice.append(png(figure([("title", EnsemblePlot.from_members(members), outcome)])))
+        twice.append(png(figure([("title", EnsemblePlot(members), outcome)])))
     assert twice[0] == twice[1]
     assert twice[0].startswith(b"\x89PNG")

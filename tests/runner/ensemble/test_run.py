@@ -1,20 +1,17 @@
 """Runs over ensembles: members as alone, for any ranks, nodes and order; repeated."""
 
-import pickle
 import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from runner.ensemble.simulations import FRAMES, MEMBERS, NAMES, members_in, record_in, write_table
+from runner.ensemble.simulations import FRAMES, MEMBERS, NAMES, members_in, record_in
 from support.cache_data import stage_on_nodes
 from support.commands import himach, same_files
 from support.ranks import run_under_mpiexec
 
 import himach as package
 from himach.io.store.store import Store
-from himach.runner.ensemble import join, member_run
-from himach.runner.ensemble import run as ensemble_run
 
 
 def rows_of(table, name):
@@ -60,48 +57,15 @@ def test_each_member_is_as_it_is_alone(folder):
     assert list(frame["n"]) == [3, 3, 6]
 
 
-def test_very_many_members_leave_the_same_bytes(folder, whole, tmp_path, monkeypatch):
-    """Their results are stored compressed, and joined a few at a time."""
-    for module, name in ((ensemble_run, "MANY"), (member_run, "MANY"), (join, "TOGETHER")):
-        monkeypatch.setattr(module, name, 2)
-    analyses = ["rmsd", f"{folder}/analyses.py:Gyration", f"{folder}/analyses.py:Ends"]
-    result = package.run(analyses, ensemble=folder / "ensemble.csv", cache="off", out=tmp_path / "out")
-    same_files(whole, tmp_path / "out")
-    entries = record_in(whole)["ensemble"]
-    assert entries == record_in(tmp_path / "out")["ensemble"] == result.record["ensemble"]
-    stored = [run for run in result.members._outcomes.values() if isinstance(run.content, bytes)]
-    assert len(stored) == len(entries) - 1
-    assert all(len(run.content) < 0.7 * len(pickle.dumps(run.load())) for run in stored[1:])
-
-
-class SealedError(Exception):
-    """Can be pickled, and not be made from that."""
-
-    def __init__(self, first, second):
-        super().__init__(first)
-
-
-def test_results_that_cannot_be_unpickled_are_not_compressed(folder, monkeypatch):
-    class Sealing(package.Analysis):
-        def map(self, frame):
-            yield package.Row(number=frame.number)
-
-        def finish(self, results):
-            return {"sealed": SealedError(self.member, 1)}
-
-    monkeypatch.setattr(member_run, "MANY", 2)
-    result = package.run(Sealing(), ensemble=members_in(folder), cache="off", stop=2)
-    assert {name: value.args[0] for name, value in result.outcome.items()} == {f"sealed-{name}": name for name in NAMES}
-
-
 @pytest.mark.nightly
 def test_members_that_all_ranks_run_together_leave_the_same_bytes(folder, whole, tmp_path):
     (tmp_path / "ranks_ensemble.py").write_text(f"""
 import himach
+from himach.planning import model
 from himach.runner.ensemble import member_run
 
 def test_together(monkeypatch):
-    monkeypatch.setattr(member_run, "WORTH", 0)
+    monkeypatch.setattr(model, "WORTH", 0)
     folder, out, found = {str(folder)!r}, {str(tmp_path / "out")!r}, []
 
     own = member_run.distribute
@@ -235,18 +199,6 @@ def test_again_tells_which_member_is_another(folder, tmp_path):
     done = himach("run", "--rerun", tmp_path / "out", *words)
     assert done.returncode == 0 and "m1: the content is another than in the run that is repeated" in done.stderr
     assert done.stderr.count("another than") == 1
-
-
-def test_members_come_in_the_order_of_the_table(folder, ensemble_words, whole, tmp_path):
-    order = [MEMBERS[at] for at in (3, 0, 5, 4, 2, 1)]
-    table = write_table(folder / "other.csv", order)
-    words = [*ensemble_words[:3], "--ensemble", table]
-    assert himach("run", *words, "--cache", "off", "-o", tmp_path / "out", "-n", 2).returncode == 0
-    lines = (tmp_path / "out" / "rmsd" / "rmsd.csv").read_text().splitlines()
-    assert list(dict.fromkeys(line.partition(",")[0] for line in lines[1:])) == [name for name, *_ in order]
-    then = (whole / "rmsd" / "rmsd.csv").read_text().splitlines()
-    short = [line.split(",")[0:1] + line.split(",")[3:] for line in lines[1:]]
-    assert sorted(short) == sorted(line.split(",")[0:1] + line.split(",")[3:] for line in then[1:])
 
 
 def test_a_member_draws_and_tells_its_own(folder):

@@ -41,18 +41,8 @@ def topology(folder: Path, n_atoms: int = N_ATOMS) -> Path:
 class MadeUpEngine:
     """An engine in a thread, which sends the frames of a universe to one client; a context manager.
 
-    Parameters
-    ----------
-    universe
-        What it sends.
-    rate
-        Frames a second; None for as many as go.
-    cut
-        Bytes of one more frame that it sends before it is gone; None: it ends well.
-    hold
-        Frames after which it waits for `go`, if it is set.
-    session
-        What the session is to have other than time, box, positions and velocities.
+    It sends `rate` frames a second (None: as many as go), waits for `go` after `hold` frames, and is gone after `cut`
+    bytes of one more frame (None: it ends well). Its session has `session` besides time, box, positions and velocities.
     """
 
     def __init__(self, universe, *, rate=None, cut=None, hold=None, **session) -> None:

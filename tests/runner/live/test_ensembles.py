@@ -1,12 +1,11 @@
 """Ensembles whose members are running engines."""
 
-import signal
 from collections import Counter
 
 import pytest
 from runner.live.engines import MadeUpEngine, made_up, topology
 from support.cache_data import Emit
-from support.commands import himach, processes_with, same_files, start_himach, wait_until
+from support.commands import himach, same_files
 
 import himach as package
 from himach.errors import TrajectoryError, UsageError
@@ -99,20 +98,6 @@ def test_stop_ends_all_engines(top):
         result = package.follow(Emit(), ensemble=members_of({"a": first, "b": other}, top), stop=9, progress=False)
     assert counts(result.outcome) == {"a": 9, "b": 9}
     assert first.sent < 4000 > other.sent
-
-
-@pytest.mark.nightly
-def test_ctrl_c_ends_all_and_their_outcome_follows(tmp_path, top, script):
-    with MadeUpEngine(made_up(4000), rate=50) as first, MadeUpEngine(made_up(4000), rate=50) as other:
-        running = start_himach(
-            "follow", script, "--ensemble", table_of(tmp_path, first, other), "--topology", top, "-n", 2
-        )
-        assert wait_until(lambda: min(first.sent, other.sent) > 20, 60)
-        running.send_signal(signal.SIGINT)
-        out, error = running.communicate(timeout=60)
-    assert running.returncode == 0, error
-    assert [line.split()[0] for line in out.splitlines()[3:5]] == ["a", "b"], out
-    assert wait_until(lambda: not processes_with("himach.runner.live.receiver"), 20)
 
 
 def test_one_that_fails_is_named_and_the_rest_go_on(tmp_path, top, script):

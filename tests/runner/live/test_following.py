@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import signal
 import threading
 import time
 
@@ -14,7 +13,7 @@ from pyroaring import BitMap64
 from runner.live.engines import ATOM_STYLE, UNITS, lammps, topology
 from support import commands
 from support.cache_data import Emit, frame_of, make, stage_on_nodes
-from support.commands import same_files, start_himach, wait_until, write_analysis
+from support.commands import same_files, write_analysis
 from support.io_samples import offsets_of
 
 import himach
@@ -170,20 +169,3 @@ def test_lammps_is_analysed_while_it_runs(tmp_path, engine_ranks, ranks):
     assert re.search(r"Loop time of .* for 400 steps with 256 atoms", log)
     commands.himach("run", *words[1:], "-t", "run7", "--out", tmp_path / "again", code=0)
     same_files(tmp_path / "out", tmp_path / "again")
-
-
-def test_lammps_is_lost(tmp_path):
-    (tmp_path / "speeds.py").write_text(SCRIPT)
-    with lammps(tmp_path, steps=10_000_000) as (port, process):
-        run = start_himach(
-            *("follow", tmp_path / "speeds.py", "-s", tmp_path / "argon.data", *ATOM_STYLE, "--every", 10),
-            *("-t", f"imd://127.0.0.1:{port}{UNITS}", "--dataset", "run7", "--out", tmp_path / "out"),
-        )
-        try:
-            assert wait_until((tmp_path / "out" / "run.json").exists, 40)
-            os.killpg(process.pid, signal.SIGKILL)  # it is a program that a script starts
-            _, error = run.communicate(timeout=60)
-        finally:
-            run.kill()
-    assert run.returncode == 0, error
-    assert "kept as dataset run7" in error

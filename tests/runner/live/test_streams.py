@@ -69,16 +69,6 @@ def test_streams_without_this_or_that(tmp_path, session):
     np.testing.assert_array_equal(positions, universe.trajectory[3].positions)
 
 
-def test_units_of_lammps(tmp_path):
-    universe = made_up(3)
-    with MadeUpEngine(universe) as engine:
-        run(engine, topology(tmp_path), "?units=real")
-    _, time, _, positions, velocities, _ = kept("run7")[2]
-    assert time == pytest.approx(0.001)
-    np.testing.assert_array_equal(positions, universe.trajectory[2].positions)
-    np.testing.assert_allclose(velocities, universe.trajectory[2].velocities * 1000, rtol=1e-6)
-
-
 def test_an_engine_that_is_lost_in_the_middle_of_a_frame(tmp_path, capsys):
     with MadeUpEngine(made_up(6), cut=10) as engine:
         result = run(engine, topology(tmp_path), every=4)
@@ -141,14 +131,6 @@ def test_a_name_is_taken_once(tmp_path):
     with MadeUpEngine(made_up(2)) as engine, pytest.raises(TrajectoryError, match="there is a dataset run7 already"):
         run(engine, topology(tmp_path))
     assert len(kept("run7")) == 2
-
-
-@pytest.mark.nightly
-def test_a_stop_ends_it_and_a_start_waits(tmp_path):
-    with MadeUpEngine(made_up(200), rate=100) as engine:
-        result = run(engine, topology(tmp_path), start=3, stop=9, step=2, every=2)
-    assert list(result.outcome["frames"]["number"]) == [3, 5, 7]
-    assert engine.sent < 200
 
 
 class Slow(Emit):

@@ -30,8 +30,8 @@ from himach.io.store.store import Store, StoreConflictError, StoreFullError
 from himach.ranks import collective
 from himach.ranks.communicator import alone
 from himach.staging.assembly.assemble import assemble
+from himach.staging.assembly.assembly_target import AssemblyTarget
 from himach.staging.assembly.complete_frames import WHOLE_FRAME, assign, totals
-from himach.staging.assembly.target import AssemblyTarget
 
 N_ATOMS = 500
 BOX = np.array([9, 8, 7, 90, 90, 90], np.float32)
@@ -76,6 +76,9 @@ def test_frames_are_given_evenly(nodes, frames, seed):
 def test_what_lies_on_one_node_stays_there():
     shares = np.array([[90, 10, 90, 10], [10, 90, 10, 90]])
     assert assign(shares).tolist() == [0, 1, 0, 1]
+    shares = np.array([[1, 1, 1, 1, 1, 1], [9, 9, 9, 0, 0, 0], [0, 0, 0, 9, 9, 9]])
+    assert sorted(assign(shares).tolist()) == [0, 0, 1, 1, 2, 2]
+    assert shares[assign(shares), np.arange(6)].sum() == 4 * 9 + 2  # who has least takes what others have no room for
 
 
 def test_a_missing_and_a_doubled_slice_cost_their_frame_alone(tmp_path):

@@ -15,7 +15,7 @@ from himach.io.push.held_slices import find_slices
 from himach.io.store.store import Store, StoreConflictError
 from himach.ranks.communicator import alone
 from himach.staging.assembly.assemble import assemble
-from himach.staging.assembly.rounds import Rounds
+from himach.staging.assembly.assembly_rounds import Rounds
 
 ATOMS = 1000
 RUN = Rounds.run
@@ -100,10 +100,10 @@ def test_later_launches_are_known_before_a_frame_is_made(tmp_path, monkeypatch):
     push(tmp_path, "2", range(4, 7))
     first_frames = []
 
-    def run(rounds, finder):
+    def run(rounds):
         kinds = find_slices(Store(tmp_path / "store"), "run7").values()
         first_frames.append([slices.superseded for slices in kinds if slices.launch == 1])
-        RUN(rounds, finder)
+        RUN(rounds)
 
     monkeypatch.setattr(Rounds, "run", run)
     put_together(tmp_path)
@@ -286,7 +286,7 @@ def test_a_node_that_fails_while_another_is_slow_ends_both(tmp_path):
         from himach.ranks import collective
         from himach.ranks.mpi import connect
         from himach.staging.assembly.assemble import assemble_pushed
-        from himach.staging.assembly.target import FrameWriter
+        from himach.staging.assembly import assembly_rounds
 
         collective.FAILURE_SECONDS = 0.5
         world = connect()
@@ -295,12 +295,12 @@ def test_a_node_that_fails_while_another_is_slow_ends_both(tmp_path):
                 writer.push_slice(number, np.arange(50) + 50 * rank, np.zeros((50, 3), np.float32), time=number)
         world.comm.barrier()
 
-        def write(self, *arguments):
+        def write(*arguments):
             if rank == 0:
                 raise StoreFullError("no room on this node")
             threading.Event().wait()  # longer than the other waits
 
-        FrameWriter.write = write
+        assembly_rounds.write_frames = write
         print(assemble_pushed(world, open_store(), "run7"))
         world.comm.barrier()
         """)

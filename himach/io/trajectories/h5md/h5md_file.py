@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from himach.errors import HimachError, NoFrameError, TrajectoryError, UsageError
 from himach.frame import RawFrame, Vectors
-from himach.io.trajectories.failures import reason
+from himach.io.trajectories.file_failures import reason
 from himach.io.trajectories.h5md.layout import DatasetRows, Element, H5mdLayout, Rows, read_layout
 from himach.io.trajectories.readahead import ask_for
 from himach.io.trajectories.urls.byte_file import read_status
-from himach.io.trajectories.urls.names import is_url
-from himach.io.trajectories.xdr_file import FrameFile
+from himach.io.trajectories.urls.url_names import is_url
+from himach.io.trajectories.xdr_file import FrameFile, make_box
 
 #: Smallest chunk of a local file for readahead: finding a smaller one takes as long as reading it.
 ASKED_BYTES = 1 << 16
@@ -148,7 +148,7 @@ class H5mdFile(FrameFile):
             return None
         edges = self._array(element.path).at(element.row(index)) if element.value is None else element.value
         if edges.tobytes() != self._edges:
-            self._edges, self._box = edges.tobytes(), _box(edges, element.factor)
+            self._edges, self._box = edges.tobytes(), make_box(edges, element.factor)
         return None if self._box is None else self._box.copy()
 
     def _data(self, index: int) -> dict[str, Any]:
@@ -196,13 +196,3 @@ class H5mdFile(FrameFile):
 
     def _make_rows(self, array: Any) -> Rows:
         return DatasetRows(array)
-
-
-def _box(edges: npt.NDArray[Any], factor: float) -> npt.NDArray[np.float32] | None:
-    from MDAnalysis.lib.mdamath import triclinic_box
-
-    box = np.array([*edges, 90, 90, 90] if edges.shape == (3,) else triclinic_box(*edges), dtype=np.float32)
-    if not box[:3].any():
-        return None
-    box[:3] *= np.float32(factor)
-    return box

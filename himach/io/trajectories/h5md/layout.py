@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.io.frame_source import Numbers
-from himach.io.trajectories.index.timeline import Times, even_times
+from himach.io.trajectories.timeline import Times, even_times
 
 #: Bytes of consecutive small chunks read at once.
 BLOCK_BYTES = 1 << 20

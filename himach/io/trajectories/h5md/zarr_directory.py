@@ -23,8 +23,8 @@ from himach.io.trajectories.h5md.h5md_file import H5mdFile
 from himach.io.trajectories.h5md.layout import Rows
 from himach.io.trajectories.readahead import ask_for
 from himach.io.trajectories.urls.byte_file import close_mirrors, exists, local_path, read_status
-from himach.io.trajectories.urls.names import is_url
 from himach.io.trajectories.urls.transport import RemoteError
+from himach.io.trajectories.urls.url_names import is_url
 
 _TICKS = ("/time", "/step")
 #: Remote files requested at a time.

@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import NamedTuple
 
 from himach.io.trajectories.urls.mirror import Mirror
-from himach.io.trajectories.urls.names import absolute, is_url
 from himach.io.trajectories.urls.transport import (
     PassingError,
     Patience,
@@ -26,6 +25,7 @@ from himach.io.trajectories.urls.transport import (
     Transport,
     open_transport,
 )
+from himach.io.trajectories.urls.url_names import absolute, is_url
 
 PathLike = str | os.PathLike[str]
 

@@ -3,7 +3,8 @@
 All processes of a node share it. To get bytes, a process locks their range, requests those still missing, writes them
 and marks their blocks. So each byte is requested once per node, and a killed process leaves its bytes to the next one.
 A block is marked after it was written whole, and never from an answer whose headers show other content.
-`himach.io.trajectories.urls.copies` places and removes copies.
+A run with a cache keeps copies in its store, where they take at most half of the quota. Copies that do not fit there,
+and those of a run without a cache, go to ``himach-remote-<uid>`` in ``$SLURM_TMPDIR``, ``$TMPDIR`` or ``/var/tmp``.
 
 `Records` locates frames in a NetCDF file, so that only needed bytes of a remote one are read.
 """
@@ -13,21 +14,136 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
+import io
 import mmap
 import os
 import queue
+import shutil
+import stat
 import struct
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from himach.io.trajectories.urls import copies
-from himach.io.trajectories.urls.copies import HEAD, MARKS, forget, head, make_folder
-from himach.io.trajectories.urls.names import local_file_name
+from himach.errors import UsageError
 from himach.io.trajectories.urls.transport import PassingError, Patience, RemoteError, RemoteState, Transport
+from himach.io.trajectories.urls.url_names import local_file_name
+
+MARKS = "blocks.here"  # a byte for each block of a copy, 1 if it is there; its readers hold a shared lock on it
+HEAD = struct.Struct("q4088s")  # header of MARKS: time of the copy's last change (0 while it is read), name
+SMALL_BYTES = 64 << 20  # larger copies are removed after their last reader
+PRUNE_SECONDS = 60.0  # between checks of all copies
+UNUSED_SECONDS = 7 * 24 * 3600.0  # after which a copy is removed
+
+_store: tuple[Path, int] | None = None  # this process's folder for copies, and the bytes they may take there
+_pruned = -PRUNE_SECONDS  # time of this process's last check
+
+
+class Copy(NamedTuple):
+    """A copy: its folder, the file's name, its bytes on disk, and the time of its last opening (s since 1970)."""
+
+    folder: Path
+    name: str
+    nbytes: int
+    last_used: int
+
+
+def keep_in(store: Path | None, quota: int = 0) -> None:
+    """Keep this process's copies in a store of `quota` bytes; None: in a folder for temporary files."""
+    global _store
+    _store = None if store is None else (store, quota // 2)
+
+
+def head(name: str, changed: int = 0) -> bytes:
+    """Return the header of `MARKS`."""
+    return HEAD.pack(changed, name.encode(errors="surrogateescape")[: HEAD.size - 8])
+
+
+def copies_in(root: Path) -> list[Copy]:
+    """Return the copies in a store or another folder, the least recently used first."""
+    copies: list[tuple[int, Copy]] = []
+    for marks in root.glob(f"*/{MARKS}"):
+        with contextlib.suppress(OSError), marks.open("rb") as file:
+            name = HEAD.unpack(file.read(HEAD.size).ljust(HEAD.size, b"\0"))[1].rstrip(b"\0")
+            nbytes = sum(path.lstat().st_blocks * 512 for path in marks.parent.iterdir())
+            used = marks.parent.stat().st_mtime_ns
+            copies.append((used, Copy(marks.parent, name.decode(errors="replace"), nbytes, used // 10**9)))
+    return [copy for _, copy in sorted(copies)]
+
+
+def evict(folder: Path) -> bool:
+    """Remove a copy unless it is open; return whether it is gone."""
+    with contextlib.suppress(OSError), open(folder / MARKS, "rb") as marks:
+        fcntl.flock(marks, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        forget(folder)
+    return not (folder / MARKS).exists()
+
+
+def forget(folder: str | os.PathLike[str]) -> None:
+    """Remove a copy; the caller has locked it."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def make_folder(name: str, state: RemoteState) -> Path:
+    """Make and return the folder for a copy of a file; each content has its own.
+
+    Each boot of the machine has its own, too: the disk may lack writes from before a restart.
+    """
+    digest = hashlib.sha256("\0".join(["3", name, *map(str, state), _boot()]).encode()).hexdigest()
+    room = sys.maxsize
+    try:
+        if _store is not None and state.size <= _store[1]:
+            root, room = _store
+        else:
+            root = _temporary()
+        folder = root / f"{digest[:16]}-{digest[16:32]}"  # the library counts files in folders of such names
+        if not folder.exists():
+            _make_room(root, room - state.size, state.size > SMALL_BYTES)
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"files elsewhere are read by way of {error.filename}, which cannot be used: {error.strerror}; name a "
+            "local folder by $TMPDIR"
+        ) from None
+    return folder
+
+
+def _make_room(root: Path, room: int, at_once: bool) -> None:
+    """Remove copies unused for long, and others while all take too much; open ones stay."""
+    global _pruned
+    if time.monotonic() < _pruned + PRUNE_SECONDS and not at_once:
+        return
+    _pruned = time.monotonic()
+    copies = copies_in(root)
+    used_bytes = sum(copy.nbytes for copy in copies)
+    for copy in copies:
+        if (used_bytes > room or time.time() - copy.last_used > UNUSED_SECONDS) and evict(copy.folder):
+            used_bytes -= copy.nbytes
+
+
+def _temporary() -> Path:
+    base = os.environ.get("SLURM_TMPDIR") or os.environ.get("TMPDIR") or "/var/tmp"
+    root = Path(base, f"himach-remote-{os.geteuid()}")
+    root.mkdir(mode=0o700, exist_ok=True)
+    status = root.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise PermissionError(errno.EPERM, "others may write there, or it is not yours", str(root))
+    return root
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
 
 BLOCK = 512  # bytes that have one mark, and the unit of locks
 REQUEST_BYTES = 4 << 20
@@ -101,7 +217,7 @@ class Mirror:
         with contextlib.suppress(OSError):
             fcntl.flock(self._marks, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.pwrite(self._marks, head(self.transport.name, os.fstat(self._data).st_mtime_ns), 0)
-            if os.fstat(self._data).st_blocks * 512 > copies.SMALL_BYTES:
+            if os.fstat(self._data).st_blocks * 512 > SMALL_BYTES:
                 forget(os.path.dirname(self.path))
         fcntl.flock(self._marks, fcntl.LOCK_UN)
         self._present = np.empty(0, np.uint8)  # the memory map has a descriptor, too
@@ -126,26 +242,45 @@ class Mirror:
 
     def _bring(self, start: int, stop: int, wait: bool) -> None:
         """Fetch missing bytes; unless `wait`, skip them while another thread or process fetches there."""
-        with contextlib.suppress(BlockingIOError), _lock_range(self._data, start, stop, wait):
+        with contextlib.suppress(BlockingIOError), _open_locked(self._data, start, stop, wait) as file:
             for stretch in self._missing(start, stop):
-                self._fetch(*stretch)
+                self._fetch(file, *stretch)
 
-    def _fetch(self, start: int, stop: int) -> None:
+    def _fetch(self, file: io.FileIO, start: int, stop: int) -> None:
         """Request bytes; retry passing errors, and go on where an answer ended."""
         name, at = self.transport.name, start
         patience = Patience(name)
         while at < stop:
-            writer = _AnswerWriter(name, self._data, at, self._ended)
+            file.seek(at)
             try:
-                self.transport.read(at, stop, self.state, writer)
+                self.transport.read(at, stop, self.state, partial(self._write, file, at, time.monotonic()))
             except PassingError as error:
-                if writer.at - at >= PROGRESS_BYTES and self.state.ranged:
+                if file.tell() - at >= PROGRESS_BYTES and self.state.ranged:
                     patience = Patience(name)
                 if self._ended.wait(patience.pause(error)):
                     raise patience.end(error) from None
             finally:
-                at = writer.at if writer.at >= stop or self.state.ranged else start
+                at = file.tell() if file.tell() >= stop or self.state.ranged else start
                 self._mark(start, at)
+
+    def _write(self, file: io.FileIO, start: int, started: float, piece: bytes) -> None:
+        """Write a piece of an answer; refuse one that is too slow, and all when the mirror is closed."""
+        view = memoryview(piece)
+        try:
+            while view:
+                view = view[file.write(view) :]
+        except OSError as error:
+            raise RemoteError(
+                self.transport.name,
+                f"what comes cannot be written to {os.path.dirname(self.path)} ({error.strerror}); make room, or name "
+                "folders on another disk by $HIMACH_CACHE and $TMPDIR",
+                error.errno or errno.EIO,
+            ) from None
+        n_bytes, elapsed = file.tell() - start, time.monotonic() - started
+        if elapsed > SLOW_SECONDS and n_bytes < SLOW_RATE * elapsed:
+            raise PassingError(f"only {n_bytes} bytes came in {elapsed:.0f} s")
+        if self._ended.is_set():
+            raise PassingError("nobody waits for it any more")
 
     def _mark(self, start: int, stop: int) -> None:
         """Mark the blocks that are whole."""
@@ -158,40 +293,6 @@ class Mirror:
             with contextlib.suppress(OSError):  # the reader of these bytes raises it
                 if place[0] < place[1]:
                     self._bring(*place, wait=False)
-
-
-class _AnswerWriter:
-    """Sink that writes an answer's bytes to the copy; refuses an answer that is too slow, and all when it has ended."""
-
-    def __init__(self, name: str, copy: int, start: int, ended: threading.Event) -> None:
-        self._name, self._ended = name, ended
-        self._descriptor = os.dup(copy)  # of its own: after an interrupt, bytes may still come
-        self._started = time.monotonic()
-        self.start = self.at = start
-
-    def __call__(self, piece: bytes) -> None:
-        view = memoryview(piece)
-        while view:
-            try:
-                written = os.pwrite(self._descriptor, view, self.at)
-            except OSError as error:
-                folder = os.path.dirname(os.readlink(f"/proc/self/fd/{self._descriptor}"))
-                raise RemoteError(
-                    self._name,
-                    f"what comes cannot be written to {folder} ({error.strerror}); make room, or name folders on "
-                    "another disk by $HIMACH_CACHE and $TMPDIR",
-                    error.errno or errno.EIO,
-                ) from None
-            self.at += written
-            view = view[written:]
-        n_bytes, elapsed = self.at - self.start, time.monotonic() - self._started
-        if elapsed > SLOW_SECONDS and n_bytes < SLOW_RATE * elapsed:
-            raise PassingError(f"only {n_bytes} bytes came in {elapsed:.0f} s")
-        if self._ended.is_set():
-            raise PassingError("nobody waits for it any more")
-
-    def __del__(self) -> None:
-        os.close(self._descriptor)
 
 
 def _open_copy(name: str, state: RemoteState) -> tuple[str, int, int]:
@@ -236,16 +337,14 @@ def _share(data: int, marks: int, name: str, size: int) -> bool:
 
 
 @contextlib.contextmanager
-def _lock_range(data: int, start: int, stop: int, wait: bool) -> Iterator[None]:
-    """Lock a range for this thread, on the node; without `wait`, raises BlockingIOError if it is locked."""
-    descriptor = os.open(f"/proc/self/fd/{data}", os.O_RDWR | os.O_CLOEXEC)  # the lock belongs to the open file
-    try:
+def _open_locked(data: int, start: int, stop: int, wait: bool) -> Iterator[io.FileIO]:
+    """Open a copy with a range locked for this thread, on the node; raises BlockingIOError if that is to `wait`."""
+    # A file of its own has locks of its own, and once it is closed, an interrupted request writes no more.
+    with open(f"/proc/self/fd/{data}", "r+b", buffering=0) as file:
         lock_start = start // BLOCK * BLOCK
         lock = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, lock_start, -(-stop // BLOCK) * BLOCK - lock_start, 0)
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, lock)
-        yield
-    finally:
-        os.close(descriptor)
+        fcntl.fcntl(file, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, lock)
+        yield file
 
 
 def join_places(places: Iterable[tuple[int, int]], hole_bytes: int = 0) -> list[tuple[int, int]]:

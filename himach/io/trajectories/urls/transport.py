@@ -20,13 +20,13 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from himach.errors import UsageError
-from himach.io.trajectories.urls.names import full_url, redact
+from himach.io.trajectories.urls.url_names import full_url, redact
 
 
 class RemoteError(OSError):
     """A remote file cannot be read, after retries where they could help."""
 
-    _himach_tried = True  # see himach.io.trajectories.failures
+    _himach_tried = True  # see himach.io.trajectories.file_failures
 
     def __init__(self, name: str, why: str, number: int = errno.EREMOTEIO) -> None:
         super().__init__(number, why, name)

@@ -11,12 +11,12 @@ from MDAnalysis.coordinates.H5MD import H5MDReader, H5MDWriter
 from support import needs
 
 from himach.errors import TrajectoryError, UsageError
+from himach.io.frame_source import ReadOptions
 from himach.io.trajectories.h5md.h5md_file import H5mdFile
 from himach.io.trajectories.h5md.layout import VECTORS
 from himach.io.trajectories.origin import open_origin
 
-from ..foreign import read_frames
-from ..trajectory_formats import Sample, TrajectoryFileTests, TrajectoryFormatTests
+from ..trajectory_formats import Sample, TrajectoryFileTests, TrajectoryFormatTests, read_frames
 from .trees import BASE, KINDS, theirs, tree, write
 
 h5py = needs.module("h5py")
@@ -70,7 +70,7 @@ class TestZarr2(H5mdTests):
     name = "a.2.zarrmd"
 
     def damages(self, sample, number):
-        (file, _) = sample.open().files()[0]
+        file = sample.open().files[0]
         chunk = next(Path(path) for path in file.frame_files(np.array([number])) if "position" in path)
         whole = chunk.read_bytes()
         for content in (whole[:-20], b"", bytes(len(whole))):
@@ -143,7 +143,7 @@ def test_chunks_of_zarr(how, tmp_path):
     origin = open_origin([write(tmp_path / "a.3.zarr", content, 5, 4, **how)])
     assert read_frames(origin) == expected
     assert read_frames(origin, [11, 3, 3, 4, 0]) == [expected[number] for number in (11, 3, 3, 4, 0)]
-    (file, _) = origin.files()[0]
+    file = origin.files[0]
     of_some = file.frame_files(np.array([0, 4]))
     assert all(Path(path).is_file() for path in of_some)
     assert of_some < file.frame_files(np.arange(12)) <= {*file.content(100)}
@@ -230,5 +230,23 @@ class Other(H5MDReader):
 def test_a_reader_that_a_user_has_put_in_its_place(tmp_path, monkeypatch):
     monkeypatch.setattr(Other, "format", "H5MD")  # a class that is born with it takes the place for good
     monkeypatch.setitem(mda._READERS, "H5MD", Other)
-    (file, _) = open_origin([write(tmp_path / "a.h5md", tree())]).files()[0]
+    file = open_origin([write(tmp_path / "a.h5md", tree())]).files[0]
     assert not isinstance(file, H5mdFile)
+
+
+def test_chunks_of_other_atoms_are_not_read(tmp_path, monkeypatch):
+    path, get, shapes = write(tmp_path / "a.h5md", tree()), h5py.Dataset.__getitem__, []
+
+    def get_noting_shape(dataset, place, **how):
+        values = get(dataset, place, **how)
+        shapes.append(values.shape)
+        return values
+
+    frame = next(open_origin([path]).read([4]))
+    monkeypatch.setattr(h5py.Dataset, "__getitem__", get_noting_shape)
+    origin = open_origin([path])
+    shapes.clear()
+    part = next(origin.read([4], ReadOptions(atoms=np.arange(2))))
+    np.testing.assert_array_equal(part.positions[:2], frame.positions[:2])
+    assert (1, 2, 3) in shapes
+    assert (1, 7, 3) not in shapes

@@ -7,31 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import needs
+from support.cache_data import Emit, analyse, bits
 
 import himach
 from himach.errors import NoFrameError, TrajectoryError, UsageError
-from himach.frame import RawFrame
 from himach.io.trajectories.origin import open_origin, read_fingerprint
 
-from ..foreign import read_frames, seen
+from ..trajectory_formats import read_frames
 from .trees import BASE, KINDS, Tree, theirs, tree, write
 
 for package in ("h5py", "zarr"):
     needs.module(package)
-
-
-class Bits(himach.Analysis):
-    """What each frame holds, but for data, which no cache keeps."""
-
-    def map(self, frame):
-        plain = RawFrame(frame.number, frame.time, frame.positions, frame.box, frame.velocities, frame.forces, data={})
-        yield "frames", seen(plain)[:-1]
-
-    def reduce(self, key, series):
-        return series.values
-
-    def finish(self, results):
-        return results["frames"]
 
 
 def minimal_topology(folder: Path) -> Path:
@@ -41,10 +27,10 @@ def minimal_topology(folder: Path) -> Path:
     return path
 
 
-def outcome(path: Path, **options: object) -> list[tuple]:
+def outcome(path: Path, **options: object) -> list[bytes | bool]:
     """Return what frames a run saw, and whether it read the trajectory."""
-    result = himach.run(Bits(), path, minimal_topology(path.parent), progress=False, **options)
-    return [*result.outcome, result.record["bytes"]["origin"] > 0]
+    result = analyse(path, minimal_topology(path.parent), **options)
+    return [*bits(result.outcome), result.record["bytes"]["origin"] > 0]
 
 
 def touch(path: Path) -> None:
@@ -56,7 +42,7 @@ def touch(path: Path) -> None:
 
 def chunk_of(path: Path, number: int) -> Path:
     """Return the chunk of Zarr that has the positions of a frame."""
-    (file, _) = open_origin([path]).files()[0]
+    file = open_origin([path]).files[0]
     return next(Path(one) for one in file.frame_files(np.array([number])) if "position" in one)
 
 
@@ -89,7 +75,7 @@ def test_a_copy_is_the_same_and_a_longer_one_is_another(tmp_path):
     assert outcome(path, cache=place) == outcome(path, cache="off")
 
 
-class Changing(Bits):
+class Changing(Emit):
     """Changes the trajectory at a frame, before another is read."""
 
     path: str = ""
@@ -110,9 +96,9 @@ class Changing(Bits):
 def test_a_change_during_a_run_is_told(name, change, cache, tmp_path):
     path = write(tmp_path / name, tree(), compressors=None)
     job = Changing(path=str(chunk_of(path, 11)), change=change)
-    options = {"cache": tmp_path / "store" if cache == "kept" else "off", "progress": False}
+    place = tmp_path / "store" if cache == "kept" else "off"
     with pytest.raises(himach.TrajectoryError, match=rf"{name}.*(has changed since this run|is missing)"):
-        himach.run(job, path, minimal_topology(tmp_path), **options)
+        analyse(path, minimal_topology(tmp_path), job, cache=place)
 
 
 def without(*paths: str) -> Tree:

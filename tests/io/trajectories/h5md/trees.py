@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from MDAnalysis.coordinates.H5MD import H5MDReader
 
-from ..foreign import read_by_mdanalysis
+from ..trajectory_formats import read_by_mdanalysis
 
 BASE = "particles/all"
 #: Names of files of each kind.

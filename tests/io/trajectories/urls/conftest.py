@@ -4,7 +4,7 @@ import pytest
 from support import needs
 
 from himach.benchmarks.parts.urls import served
-from himach.io.trajectories.urls import byte_file, copies, transport
+from himach.io.trajectories.urls import byte_file, mirror, transport
 
 
 @pytest.fixture(autouse=True)
@@ -17,8 +17,8 @@ def _node(tmp_path, monkeypatch):
         monkeypatch.setattr(transport, name, seconds)
     monkeypatch.setattr(byte_file, "FAILED_SECONDS", 0.0)
     monkeypatch.setattr(byte_file, "LOOK_SECONDS", 60.0)  # tests say when a server is asked anew
-    monkeypatch.setattr(copies, "PRUNE_SECONDS", 0.0)
-    copies.keep_in(None)
+    monkeypatch.setattr(mirror, "PRUNE_SECONDS", 0.0)
+    mirror.keep_in(None)
     byte_file._remote_files.clear()
 
 

@@ -15,8 +15,8 @@ from himach.io.trajectories.urls import byte_file
 from himach.io.trajectories.urls.byte_file import ask_again
 
 from ...frame_sources import OriginTests, write_files
-from ..foreign import read_frames
 from ..h5md.trees import BASE, tree, write
+from ..trajectory_formats import read_frames
 
 
 class TestFilesByUrl(OriginTests):
@@ -134,7 +134,7 @@ def test_a_changed_directory_is_another_trajectory(web):
     first = open_origin([web.url("a.3.zarr")])
     shutil.rmtree(path)
     put(path, tree(15))
-    ask_again(first.files()[0][0].stamps)
+    ask_again(first.files[0].stamps)
     second = open_origin([web.url("a.3.zarr")])
     assert second.fingerprint != first.fingerprint
     assert read_frames(second) == read_frames(open_origin([path]))

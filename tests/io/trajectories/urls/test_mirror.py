@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from himach.errors import UsageError
-from himach.io.trajectories.urls import byte_file, copies, transport
+from himach.io.trajectories.urls import byte_file, transport
 from himach.io.trajectories.urls import mirror as mirrors
-from himach.io.trajectories.urls.copies import MARKS
-from himach.io.trajectories.urls.mirror import Mirror
-from himach.io.trajectories.urls.names import (
+from himach.io.trajectories.urls.mirror import MARKS, Mirror
+from himach.io.trajectories.urls.transport import RemoteError, open_transport
+from himach.io.trajectories.urls.url_names import (
     absolute,
     full_url,
     is_url,
@@ -31,7 +31,6 @@ from himach.io.trajectories.urls.names import (
     refuse_urls,
     strip_scheme,
 )
-from himach.io.trajectories.urls.transport import RemoteError, open_transport
 
 SIZE = 3_000_017
 PLACES = st.lists(st.tuples(st.integers(0, SIZE - 1), st.integers(1, 200_000)), min_size=1, max_size=8)
@@ -124,7 +123,7 @@ def test_another_content_has_another_mirror(web):
 
 
 def test_a_large_copy_goes_with_the_last_one_that_reads_it(web, monkeypatch):
-    monkeypatch.setattr(copies, "SMALL_BYTES", 1 << 20)
+    monkeypatch.setattr(mirrors, "SMALL_BYTES", 1 << 20)
     content = (web.folder / "file.xtc").read_bytes()
     one, other = opened(web), opened(web)
     one.ensure(0, SIZE)
@@ -140,19 +139,19 @@ def test_a_large_copy_goes_with_the_last_one_that_reads_it(web, monkeypatch):
 def test_copies_lie_in_the_store_and_take_half_of_its_quota_at_most(web, tmp_path):
     store = tmp_path / "store"
     store.mkdir()
-    copies.keep_in(store, 5 * SIZE)
+    mirrors.keep_in(store, 5 * SIZE)
     (web.folder / "small.xtc").write_bytes(bytes(SIZE))
     for n_there, name in enumerate(["file.xtc", "small.xtc"], 1):
         byte_file.fetch(web.url(name), ())
-        assert [copy.name for copy in copies.copies_in(store)][-1] == web.url(name)
-        assert len(copies.copies_in(store)) == n_there
+        assert [copy.name for copy in mirrors.copies_in(store)][-1] == web.url(name)
+        assert len(mirrors.copies_in(store)) == n_there
     byte_file.close_mirrors([web.url("file.xtc")])
     (web.folder / "third.xtc").write_bytes(bytes(SIZE))
     byte_file.fetch(web.url("third.xtc"), ())
-    assert {copy.name for copy in copies.copies_in(store)} == {web.url("small.xtc"), web.url("third.xtc")}
+    assert {copy.name for copy in mirrors.copies_in(store)} == {web.url("small.xtc"), web.url("third.xtc")}
     (web.folder / "large.xtc").write_bytes(bytes(3 * SIZE))
     assert not byte_file.fetch(web.url("large.xtc"), ()).startswith(str(store))
-    assert not copies.evict(copies.copies_in(store)[0].folder)  # somebody has it open
+    assert not mirrors.evict(mirrors.copies_in(store)[0].folder)  # somebody has it open
 
 
 def test_what_nobody_has_opened_for_long_goes(web, tmp_path):

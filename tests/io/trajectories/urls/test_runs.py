@@ -4,7 +4,6 @@ import json
 import shutil
 import subprocess
 import threading
-import time
 from base64 import b64encode
 
 import numpy as np
@@ -14,9 +13,9 @@ from support.cache_data import Emit, make
 from support.commands import himach as command
 
 import himach
-from himach.benchmarks.parts.urls import FAULTS, served
+from himach.benchmarks.parts.urls import served
 from himach.errors import HimachError, UsageError
-from himach.io.trajectories.urls import byte_file, copies
+from himach.io.trajectories.urls import byte_file, mirror
 
 SAMPLES = [(XTC, GRO), (TRR, GRO), (DCD, PSF), (TRJncdf, PRMncdf)]
 
@@ -61,7 +60,7 @@ def test_a_run_by_url_gives_the_bits_of_the_local_file(web, tmp_path, trajectory
 
 
 def test_atoms_are_followed_by_reading_each_byte_once(web, tmp_path, monkeypatch):
-    monkeypatch.setattr(copies, "SMALL_BYTES", 0)
+    monkeypatch.setattr(mirror, "SMALL_BYTES", 0)
     topology, trajectory = make(web.folder, name="md.trr", n_frames=50)
     followed = [himach.transformations.NoJump()]
     expected = outcome(trajectory, topology, transform=followed)
@@ -88,27 +87,6 @@ def test_other_formats_are_brought_whole(web, tmp_path):
     topology, trajectory = make(web.folder, name="md.xyz", n_frames=5)
     found = outcome(web.url(trajectory.name), web.url(topology.name))
     assert found == outcome(trajectory, topology)
-
-
-@pytest.mark.nightly
-def test_ranks_of_a_node_ask_for_each_byte_once(web, tmp_path):
-    topology, trajectory = make(web.folder, name="md.xtc", n_frames=400, n_atoms=30_000)
-    size = trajectory.stat().st_size
-    assert size > 2 << 24  # ranks walk over it together
-    words = ["run", "rmsd", "-p", "selection=index 0:99", "-n", "2", "--cache", tmp_path / "cache"]
-    command(*words[:-1], "off", "-t", trajectory, "-s", topology, "--out", tmp_path / "local", code=0)
-    urls = ("-t", web.url(trajectory.name), "-s", web.url(topology.name))
-    command(*words, *urls, "--out", tmp_path / "by-url", TMPDIR=str(tmp_path), code=0)
-    assert (tmp_path / "by-url/rmsd.csv").read_bytes() == (tmp_path / "local/rmsd.csv").read_bytes()
-    assert size <= web.sent[trajectory.name] <= size + 16
-
-
-@pytest.mark.nightly
-def test_few_frames_take_few_bytes(web, tmp_path):
-    topology, trajectory = make(web.folder, name="md.xtc", n_frames=300, n_atoms=30_000)
-    expected = outcome(trajectory, topology, step=100)
-    assert outcome(web.url(trajectory.name), topology, step=100) == expected
-    assert web.sent[trajectory.name] < trajectory.stat().st_size * 0.1
 
 
 @pytest.mark.nightly
@@ -216,44 +194,3 @@ def test_what_does_not_fit_is_refused_by_name(web, tmp_path):
         done = command(*words, TMPDIR=str(tmp_path), code=2)
         assert "is the URL of a file elsewhere" in done.stderr
         assert "secret" not in done.stderr
-
-
-def drawn(seed: int):
-    """Return what draws faults: of a tenth of the requests, or of all from one on."""
-    random = np.random.default_rng(seed)
-    some = [FAULTS[one] for one in random.choice(len(FAULTS), 2)]
-    last = random.integers(2, 40) if seed % 3 == 0 else 1 << 30
-
-    def fault(number, place):
-        if number >= last:
-            return some[0]
-        return str(some[int(random.integers(2))]) if random.random() < 0.1 else ""
-
-    return fault
-
-
-def test_drawn_faults_give_no_wrong_frame(web, tmp_path):
-    seeds = range(12)
-    topology, trajectory = make(web.folder, name="md.xtc", n_frames=40, n_atoms=2000)
-    expected = outcome(trajectory, topology)
-    url = web.url(trajectory.name)
-    fine = 0
-    for seed in seeds:
-        cache = str(tmp_path / f"cache{seed % 7}")
-        web.asked.clear()
-        web.fault = drawn(seed)
-        began = time.monotonic()
-        try:
-            assert outcome(url, topology, cache=cache) == expected
-            fine += 1
-        except HimachError as error:
-            assert trajectory.name in str(error), str(error)
-        assert time.monotonic() - began < 60
-        if seed % 5 == 0:
-            shutil.rmtree(cache, ignore_errors=True)
-            for folder in tmp_path.glob("himach-remote-*"):
-                shutil.rmtree(folder)
-    assert fine > len(seeds) // 10
-    web.fault = lambda number, place: ""
-    for cache in tmp_path.glob("cache*"):
-        assert outcome(url, topology, cache=str(cache)) == expected
