@@ -350,7 +350,7 @@ typedef struct bodhi_push_facts {
 
 /* Push frames of one dataset to the stores of `n` servers, each "host:port" or the path of a Unix socket (with a '/'),
  * in turn by their numbers, by a thread for each server. A server that does not answer is passed over and tried again
- * later; a frame it left unanswered is given to another after it got it once more. `options` may be NULL.
+ * later; frames that it left unanswered go to another. `options` may be NULL.
  *
  * A dataset knows the first simulation that pushed to it by its identity, and takes frames of no other. A frame that is
  * there already is acknowledged if it is the same to the last bit: a simulation that is restarted may push some once
@@ -390,8 +390,8 @@ typedef struct bodhi_slice_options {
                            NULL: to the servers */
     int64_t quota;      /* of that store, as bodhi_store_set_quota() */
     const char *launch; /* what all processes of one launch of the simulation say alike, and those of no other: a frame
-                           is made of slices of one, and the later one's are meant. NULL: what srun, Open MPI's, Cray's
-                           or MPICH's mpiexec says; "": slices are of any */
+                           is made of slices of one, and the later one's are meant. NULL: what srun, or Open MPI's or
+                           Cray's mpiexec, says; "": slices are of any */
 } bodhi_slice_options;
 
 /* Push slices of one dataset: each process of a simulation gives the atoms that it has now. A frame is there when its

@@ -53,7 +53,7 @@ static uint64_t look_at(wire_parser *parser) {
 }
 
 static parsed parse(const uint8_t *data, size_t size, uint8_t how, size_t piece) {
-    wire_parser parser = {.from_client = (how & 1) != 0, .asks = true, .mac = {.on = (how & 0x80) != 0}};
+    wire_parser parser = {.requests = (how & 1) != 0 ? WIRE_SENDS : 0, .mac = {.on = (how & 0x80) != 0}};
     parsed outcome = {.last = WIRE_MORE};
     size_t at = 0;
     while (at < size && (outcome.last == WIRE_MORE || outcome.last == WIRE_MESSAGE)) {
@@ -63,13 +63,11 @@ static parsed parse(const uint8_t *data, size_t size, uint8_t how, size_t piece)
         n = n < space ? n : space;
         memcpy(to, data + at, n);
         at += n;
+        if (parser.n_header + n == WIRE_HEADER && parser.header[6] == WIRE_FRAME &&
+            get32(parser.header + 8) > MAX_FRAME) {
+            break; /* it may be that long, and takes too much memory here */
+        }
         outcome.last = wire_took(&parser, n);
-        if (outcome.last == WIRE_BEGUN && parser.size > WIRE_MAX_FRAME) {
-            abort();
-        }
-        if (outcome.last == WIRE_BEGUN) {
-            outcome.last = parser.verb == WIRE_FRAME && parser.size > MAX_FRAME ? WIRE_TOO_LONG : wire_begin(&parser);
-        }
         if (n == 0 || (outcome.last <= WIRE_MESSAGE && parser.size > WIRE_MAX_ANSWER)) {
             abort(); /* no progress, or memory for what may not be */
         }

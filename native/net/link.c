@@ -389,11 +389,10 @@ int link_ask(wire_link *link, enum wire_verb verb, const wire_part *parts, int n
 
 int link_open(wire_link *link, const wire_open *open, wire_opened *opened, int64_t deadline) {
     wire_part parts[] = {{&open->flags, sizeof open->flags},
-                         {open->token, WIRE_TOKEN},
                          {open->name, strlen(open->name) + 1},
                          {open->identity, strlen(open->identity) + 1},
                          {open->generation, open->generation_bytes}};
-    int status = link_ask(link, WIRE_OPEN, parts, 5, deadline);
+    int status = link_ask(link, WIRE_OPEN, parts, 4, deadline);
     if (status == BODHI_OK && link->n_bytes != sizeof *opened) {
         return misfit(link);
     }

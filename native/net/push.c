@@ -3,10 +3,9 @@
  *
  * A frame is copied into a slot and given to the server that its number names, or to the next one that takes it: so who
  * pushes a frame of this number once more meets the one that is there. Each server has a thread, which sends it what it
- * was given. A slot is free when a server has acknowledged it. A server that breaks off or does not answer in time gets
- * all once more that it has not acknowledged, over a new connection, which ends the old one: what it has, just as it is
- * sent, it acknowledges. Only what it refuses, or leaves unanswered once more, goes to the next server. So a frame is
- * twice in the stores only if its server does not answer. */
+ * was given. A slot is free when a server has acknowledged it. What a server refuses, or has not acknowledged when it
+ * breaks off or is late, goes to the next server, or to the same one when it is back: what it has, just as it is sent,
+ * it acknowledges. So a frame is twice in the stores only if its server does not answer. */
 #include "net/pusher.h"
 
 #include <errno.h>
@@ -249,7 +248,7 @@ static int make_servers(bodhi_pusher *p, const char *const *servers, int n) {
         s->pusher = p;
         s->address = servers[i] == NULL ? NULL : strdup(servers[i]);
         s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        if (s->address == NULL || s->wake < 0 || !io_random(s->token, sizeof s->token)) {
+        if (s->address == NULL || s->wake < 0) {
             return bodhi_fail(BODHI_ERROR_ARGUMENT, "server %d has no address, or memory or descriptors are out", i);
         }
     }

@@ -31,12 +31,10 @@ typedef struct {
 typedef struct {
     bodhi_pusher *pusher;
     char *address;
-    wire_link link; /* fd -1: not connected */
-    int wake;       /* an eventfd: there is something to be done */
-    uint8_t token[WIRE_TOKEN];
+    wire_link link;   /* fd -1: not connected */
+    int wake;         /* an eventfd: there is something to be done */
     bool tried;       /* it was dialled once; those that were not are counted */
     bool refuses;     /* it has refused frames: it gets no more, and is left alone when it has answered for all */
-    bool again;       /* all was sent to it again, and nothing acknowledged since */
     bool flush_due;   /* a FLUSH is to go behind all frames */
     size_t unsent;    /* bytes of `out` and what is behind it */
     slot_list sent;   /* given to it, and not acknowledged yet */
@@ -62,7 +60,7 @@ struct bodhi_pusher {
     id_order order; /* of a slice's ids, and its vectors in that order */
     float *vectors;
     size_t n_vectors;
-    wire_open open; /* of what follows; each server has a token of its own */
+    wire_open open; /* of what follows */
     char name[WIRE_MAX_NAME + 1], identity[WIRE_MAX_NAME + 1];
     unsigned char generation[WIRE_MAX_NAME];
     bodhi_push_options options;

@@ -185,38 +185,16 @@ static void disconnect(server *s) {
     s->flush_due = s->refuses = false;
 }
 
-/* Do not try a server again for a while; what was given to it is given to others. */
+/* Do not try a server again for a while that broke off, is late or refuses; what was given to it is given to others. */
 static void back_off(bodhi_pusher *p, server *from) {
     slot *s;
     disconnect(from);
-    from->again = false;
     from->retry_at = now_ms() + from->pause_ms;
     from->pause_ms = from->pause_ms * 2 > MAX_PAUSE_MS ? MAX_PAUSE_MS : from->pause_ms * 2;
     while ((s = slots_take(&from->sent)) != NULL) {
         requeue(p, s);
     }
     servers_give(p);
-}
-
-/* A server broke off or was too slow: try it once more. */
-static void reconnect(bodhi_pusher *p, server *s) {
-    if (s->again) {
-        back_off(p, s);
-    } else {
-        disconnect(s);
-    }
-}
-
-/* Send all once more that a server had not acknowledged over its last connection: what it has it acknowledges. */
-static void send_again(bodhi_pusher *p, server *s) {
-    for (slot *each = s->sent.first; each != NULL; each = each->next) {
-        each->again = true;
-        s->unsent += each->size;
-    }
-    p->facts.given_again += s->sent.n;
-    s->out = s->sent.first;
-    s->moved_at = now_ms();
-    s->again = s->flush_due = s->out != NULL;
 }
 
 static int is_closing(void) {
@@ -230,13 +208,9 @@ static int is_closing(void) {
 /* Connect to a server and open the dataset; the mutex is not held. */
 static int dial(const server *s, wire_link *link, int64_t timeout_ms) {
     const bodhi_pusher *p = s->pusher;
-    wire_open open = p->open;
     int64_t deadline = now_ms() + timeout_ms;
     int status = link_dial(link, s->address, geteuid(), p->key_bytes > 0 ? p->key : NULL, p->key_bytes, deadline);
-    if (status == BODHI_OK) {
-        memcpy(open.token, s->token, sizeof open.token);
-        status = link_open(link, &open, NULL, deadline);
-    }
+    status = status == BODHI_OK ? link_open(link, &p->open, NULL, deadline) : status;
     link->interrupted = NULL; /* from now on it is woken */
     link->wake = &s->wake;
     return status;
@@ -252,7 +226,6 @@ static void connect_to(bodhi_pusher *p, server *s) {
     s->tried = true;
     if (status == BODHI_OK) {
         s->link = link;
-        send_again(p, s);
         servers_give(p);
         return;
     }
@@ -277,7 +250,6 @@ static bool take_ack(bodhi_pusher *p, server *s, const wire_ack *ack) {
     }
     (void)slots_take(&s->sent);
     if (ack->status >= 0) {
-        s->again = false;
         p->bytes -= (int64_t)frame->size;
         p->facts.in_flight--;
         p->facts.acknowledged++;
@@ -335,7 +307,7 @@ static void receive(bodhi_pusher *p, server *s, bool waits) {
     (void)got;
     pthread_mutex_lock(&p->mutex);
     if (status == BODHI_OK ? !take_answer(p, s) : status != BODHI_END || now_ms() >= late_at) {
-        reconnect(p, s);
+        back_off(p, s);
     }
 }
 
@@ -360,7 +332,7 @@ static void send_frame(bodhi_pusher *p, server *s) {
         p->moved += each->again ? 0 : (int64_t)n; /* what goes round and round is no progress */
     }
     if (status != BODHI_OK) {
-        reconnect(p, s);
+        back_off(p, s);
         return;
     }
     s->out = each->next;
@@ -378,7 +350,7 @@ static void send_flush(bodhi_pusher *p, server *s) {
     s->unasked = 0;
     s->asked_at = s->asked_at == 0 ? now_ms() : s->asked_at;
     if (send_bytes(p, s, message, size) != BODHI_OK) {
-        reconnect(p, s);
+        back_off(p, s);
     }
 }
 

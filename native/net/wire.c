@@ -12,26 +12,25 @@
 
 /* --- Limits of the verbs ----------------------------------------------------------------------------------------- */
 
-/* Who sends a verb, and how long its body may be: at least `least`, at most `most`, in steps of `unit`. */
+/* How long the body of a verb may be: at least `least`, at most `most`, in steps of `unit`. */
 typedef struct {
-    bool from_client;
     uint32_t least, most, unit;
 } verb_limits;
 
 #define QUESTION                                                                                                       \
-    { true, sizeof(wire_question), sizeof(wire_question) + WIRE_MAX_NAME, 1 }
+    { sizeof(wire_question), sizeof(wire_question) + WIRE_MAX_NAME, 1 }
 
 static const verb_limits limits[WIRE_VERBS] = {
-    [WIRE_OPEN] = {true, WIRE_OPEN_HEAD + 3, WIRE_OPEN_HEAD + 3 * WIRE_MAX_NAME + 2, 1},
-    [WIRE_FRAME] = {true, WIRE_FRAME_HEAD + 12, WIRE_MAX_FRAME, 4},
-    [WIRE_FLUSH] = {true, 0, 0, 1},
-    [WIRE_READ] = {true, 0, 8 * WIRE_MAX_NUMBERS, 8},
-    [WIRE_TAKE] = {true, sizeof(wire_extent), sizeof(wire_extent) * WIRE_MAX_EXTENTS, sizeof(wire_extent)},
+    [WIRE_OPEN] = {WIRE_OPEN_HEAD + 3, WIRE_OPEN_HEAD + 3 * WIRE_MAX_NAME + 2, 1},
+    [WIRE_FRAME] = {WIRE_FRAME_HEAD + 12, WIRE_MAX_FRAME, 4},
+    [WIRE_FLUSH] = {0, 0, 1},
+    [WIRE_READ] = {0, 8 * WIRE_MAX_NUMBERS, 8},
+    [WIRE_TAKE] = {sizeof(wire_extent), sizeof(wire_extent) * WIRE_MAX_EXTENTS, sizeof(wire_extent)},
     [WIRE_RUNS] = QUESTION,
     [WIRE_FETCH] = QUESTION,
     [WIRE_SURVEY] = QUESTION,
     [WIRE_STATUS] = QUESTION,
-    [WIRE_ANSWER] = {false, WIRE_ANSWER_HEAD, WIRE_MAX_ANSWER, 1},
+    [WIRE_ANSWER] = {WIRE_ANSWER_HEAD, WIRE_MAX_ANSWER, 1},
 };
 
 /* --- Parser ------------------------------------------------------------------------------------------------------ */
@@ -48,7 +47,8 @@ static enum wire_result check_header(wire_parser *parser) {
     if (parser->version != WIRE_VERSION) {
         return WIRE_BAD_VERSION;
     }
-    if (verb == 0 || verb >= WIRE_VERBS || limits[verb].from_client != parser->from_client) {
+    unsigned taken = parser->requests != 0 ? parser->requests : 1U << WIRE_ANSWER;
+    if (verb >= WIRE_VERBS || (taken >> verb & 1U) == 0) {
         return WIRE_BAD_VERB;
     }
     const verb_limits *l = &limits[verb];
@@ -56,7 +56,7 @@ static enum wire_result check_header(wire_parser *parser) {
     if (parser->size < l->least || parser->size > l->most || parser->size % l->unit != 0) {
         return WIRE_TOO_LONG;
     }
-    return WIRE_BEGUN;
+    return WIRE_MORE;
 }
 
 /* Once the body is complete, what follows it tells whether the other side sent it, and now. */
@@ -69,7 +69,7 @@ static enum wire_result end_body(wire_parser *parser) {
     return parser->complete ? WIRE_MESSAGE : WIRE_BAD_MAC;
 }
 
-enum wire_result wire_begin(wire_parser *parser) {
+static enum wire_result begin_body(wire_parser *parser) {
     parser->n_body = 0;
     parser->n_tag = 0;
     unsigned char *body = realloc(parser->body, parser->size > 0 ? parser->size : 1); /* much cheaper than a new one */
@@ -107,21 +107,17 @@ enum wire_result wire_took(wire_parser *parser, size_t n) {
         return WIRE_MORE;
     }
     enum wire_result result = check_header(parser);
-    if (result != WIRE_BEGUN) {
+    if (result != WIRE_MORE) {
         parser->n_header = 0;
         return result;
     }
-    return parser->asks ? WIRE_BEGUN : wire_begin(parser);
+    return begin_body(parser);
 }
 
 unsigned char *wire_take_body(wire_parser *parser) {
     unsigned char *body = parser->body;
     parser->body = NULL;
     return body;
-}
-
-bool wire_waits(const wire_parser *parser) {
-    return parser->n_header == WIRE_HEADER && parser->body == NULL && !parser->complete;
 }
 
 bool wire_amid(const wire_parser *parser) {
@@ -144,7 +140,9 @@ const char *wire_explain(enum wire_result result) {
     static const char *const texts[] = {
         [WIRE_BAD_MAGIC] = "these bytes are no message of himach",
         [WIRE_BAD_VERSION] = "the message is of another version of the protocol",
-        [WIRE_BAD_VERB] = "the message has a verb that is not known here",
+        [WIRE_BAD_VERB] =
+            "the message has a verb that is not taken here, or not before an OPEN, for frames one that says "
+            "that it pushes",
         [WIRE_TOO_LONG] = "the message has a length that its verb may not have",
         [WIRE_BAD_MAC] =
             "the message was changed, dropped, repeated or moved on its way: it is not what the other side sent next",
@@ -231,7 +229,6 @@ bool wire_parse_open(unsigned char *body, size_t size, wire_open *open) {
                         .identity = (const char *)identity,
                         .generation = generation,
                         .generation_bytes = (size_t)(end - generation)};
-    memcpy(open->token, body + 4, WIRE_TOKEN);
     return true;
 }
 

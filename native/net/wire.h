@@ -10,7 +10,7 @@
 
 /* clang-format off */
 /* Clients send:
- * OPEN      flags u32, token 16 bytes, name, 0, identity (of who pushes), 0, generation
+ * OPEN      flags u32, name, 0, identity (of who pushes), 0, generation
  * FRAME     number u64, time f64, atoms u32, fields u8, has box u8, 0 u16, box 6 f32, the fields' f32, of a slice its
  *           atoms u32
  * FLUSH     nothing: acknowledge all frames sent so far
@@ -38,8 +38,7 @@
  *           the node's name, and each address that the server was told of, its own among them */
 /* clang-format on */
 
-/* Requests are answered in their order, FRAMEs in an order of their own, that of their coming. After OPEN with the
- * token of an older connection that one is dropped first, so that what was not yet received of it never will be. */
+/* Requests are answered in their order, FRAMEs in an order of their own, that of their coming. */
 #ifndef BODHI_WIRE_H
 #define BODHI_WIRE_H
 
@@ -48,9 +47,9 @@
 #include "bodhi.h"
 
 enum {
-    WIRE_VERSION = 8,
+    WIRE_VERSION = 9,
     WIRE_HEADER = 16,
-    WIRE_OPEN_HEAD = 20,
+    WIRE_OPEN_HEAD = 4,
     WIRE_FRAME_HEAD = 48,
     WIRE_ANSWER_HEAD = 8,
     WIRE_DATASET_HEAD = 64,
@@ -60,7 +59,6 @@ enum {
     WIRE_MAX_SEGMENTS = 32, /* descriptors with one message */
     WIRE_MAX_TEXT = 1024,
     WIRE_MAX_NAME = 4096,
-    WIRE_TOKEN = 16,
     WIRE_MAX_PART = 1 << 20,  /* bytes of an attachment, or of generations, at once */
     WIRE_MAX_EXTENTS = 1024,  /* of one TAKE */
     WIRE_MAX_TAKEN = 4 << 20, /* their bytes */
@@ -108,22 +106,27 @@ enum wire_counter {
     N_COUNTERS
 };
 
+/* What a client may send before it has opened a dataset, when it has, and when it pushes to that. */
+enum wire_requests {
+    WIRE_ASKS = 1 << WIRE_OPEN | 1 << WIRE_SURVEY | 1 << WIRE_STATUS,
+    WIRE_READS = WIRE_ASKS | 1 << WIRE_FLUSH | 1 << WIRE_READ | 1 << WIRE_TAKE | 1 << WIRE_RUNS | 1 << WIRE_FETCH,
+    WIRE_SENDS = WIRE_READS | 1 << WIRE_FRAME
+};
+
 enum wire_result {
     WIRE_MORE,          /* feed more */
     WIRE_MESSAGE,       /* a message is complete */
-    WIRE_BEGUN,         /* a header is complete, and waits for wire_begin() */
     WIRE_BAD_MAGIC,     /* these are not our bytes */
     WIRE_BAD_VERSION,   /* another version of the protocol */
-    WIRE_BAD_VERB,      /* unknown, or not for this side */
+    WIRE_BAD_VERB,      /* unknown, or not taken now */
     WIRE_TOO_LONG,      /* more than the verb may have */
     WIRE_BAD_MAC,       /* not what the other side sent now */
     WIRE_OUT_OF_MEMORY, /* for the body */
 };
 
-/* One direction of a connection. Set to zero, with `from_client` as wanted, before the first byte. */
+/* One direction of a connection. Set to zero, with `requests` as wanted, before the first byte. */
 typedef struct {
-    bool from_client; /* messages of clients are read, those of a server refused */
-    bool asks;        /* each header is told of, as BEGUN, before memory is taken for its body */
+    unsigned requests; /* the verbs of clients that are taken now, as bits; 0: a server's answers */
     unsigned char header[WIRE_HEADER];
     size_t n_header;
     unsigned char *body; /* of the message that is being read or was last complete; aligned for any type */
@@ -143,15 +146,8 @@ typedef struct {
 size_t wire_space(wire_parser *parser, unsigned char **at);
 enum wire_result wire_took(wire_parser *parser, size_t n);
 
-/* Go on after BEGUN, at which verb and size hold: take memory for the body. To be called before the next wire_space().
- */
-enum wire_result wire_begin(wire_parser *parser);
-
 /* Take the body of a complete message away, to be freed by the caller. */
 unsigned char *wire_take_body(wire_parser *parser);
-
-/* Whether a header waits for wire_begin(), of a parser whose bodies are released. */
-bool wire_waits(const wire_parser *parser);
 
 /* Whether a message has begun and not ended. */
 bool wire_amid(const wire_parser *parser);
@@ -207,7 +203,6 @@ void wire_empty(wire_output *output);
 /* Parsed, its texts are where `body` is. */
 typedef struct {
     uint32_t flags;
-    uint8_t token[WIRE_TOKEN];
     const char *name, *identity; /* identity "": not told */
     void *generation;
     size_t generation_bytes;

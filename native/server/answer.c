@@ -89,20 +89,6 @@ static bool answer_frame(bodhi_server *server, connection *c) {
     return true;
 }
 
-/* What an older connection of a pusher has sent and this server has not received never will be stored. */
-static void drop_older(bodhi_server *server, const connection *c) {
-    static const uint8_t none[WIRE_TOKEN];
-    if (memcmp(c->token, none, WIRE_TOKEN) == 0) {
-        return;
-    }
-    for (int i = 0; i < server->n_slots; i++) {
-        connection *older = &server->connections[i];
-        if (older != c && older->fd >= 0 && older->dataset != NULL && memcmp(older->token, c->token, WIRE_TOKEN) == 0) {
-            connection_drop(server, older);
-        }
-    }
-}
-
 static bool answer_open(bodhi_server *server, connection *c) {
     wire_open open;
     bodhi_facts facts;
@@ -115,14 +101,13 @@ static bool answer_open(bodhi_server *server, connection *c) {
     if (c->dataset != NULL) {
         return output_error(c, BODHI_ERROR_ARGUMENT, "this connection has a dataset open; it needs another one");
     }
-    memcpy(c->token, open.token, WIRE_TOKEN);
-    drop_older(server, c);
     int status = datasets_acquire(server, &open, &c->dataset);
     c->flags = open.flags;
     status = status == BODHI_OK ? bodhi_dataset_query(c->dataset->dataset, &facts) : status;
     if (status != BODHI_OK) {
         return output_error(c, status, bodhi_message());
     }
+    c->in.requests = (open.flags & WIRE_PUSHES) != 0 ? WIRE_SENDS : WIRE_READS;
     const bodhi_dataset *dataset = c->dataset->dataset;
     wire_opened opened = {.native = (uint64_t)facts.native,
                           .alien = (uint64_t)facts.alien,
@@ -166,18 +151,6 @@ static bool answer_status(bodhi_server *server, connection *c) {
     output_add(c, server->store->identity, sizeof server->store->identity);
     output_add(c, peers, peers == NULL ? 0 : strnlen(peers, WIRE_MAX_PEERS));
     return output_end(c, WIRE_STATUS, N_COUNTERS);
-}
-
-bool answer_header(connection *c) {
-    enum wire_verb verb = c->in.verb;
-    if (verb == WIRE_OPEN || verb == WIRE_SURVEY || verb == WIRE_STATUS) {
-        return true;
-    }
-    if (c->dataset == NULL) {
-        return output_error(c, BODHI_ERROR_ARGUMENT, "a dataset must be opened first");
-    }
-    return verb != WIRE_FRAME || (c->flags & WIRE_PUSHES) != 0 ||
-           output_error(c, BODHI_ERROR_UNSAFE, "frames may be pushed only after an OPEN that says so");
 }
 
 bool answer(bodhi_server *server, connection *c) {

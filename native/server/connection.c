@@ -20,7 +20,6 @@ enum {
     ADMISSION_MS = 5000,      /* for the proof of the key */
     GREETING_MS = 10000,      /* for the first message */
     SHUT_MS = 2000,           /* for the other side to close after an error */
-    CLOGGED_MS = 2000,        /* without a byte moved, while others wait for the memory */
     MOST_DISCARDED = 64       /* reads of what comes after an error, before others have their turn */
 };
 
@@ -30,40 +29,14 @@ static bool pushes(const connection *c) {
     return (c->flags & WIRE_PUSHES) != 0;
 }
 
-/* Pushers have three quarters of the memory, for what comes and waits to be written; the others have one. */
-static size_t share_of(const bodhi_server *server, bool pusher) {
-    return (size_t)server->options.memory / 4 * (pusher ? 3 : 1);
-}
-
-static size_t memory_of(const bodhi_server *server, bool pusher) {
-    return server->memory[pusher] + (pusher ? atomic_load(&server->backlog) : 0);
-}
-
-static bool is_crowded(const bodhi_server *server, bool pusher) {
-    return memory_of(server, pusher) >= share_of(server, pusher);
-}
-
-bool connections_wait(const bodhi_server *server) {
-    return server->stalled || is_crowded(server, false) || is_crowded(server, true);
+bool is_crowded(const bodhi_server *server) {
+    return server->memory + atomic_load(&server->backlog) >= (size_t)server->options.memory;
 }
 
 static void count_memory(bodhi_server *server, connection *c) {
-    server->memory[c->counts_as_pusher] -= c->memory;
-    c->counts_as_pusher = pushes(c);
+    server->memory -= c->memory;
     c->memory = (c->in.body == NULL ? 0 : c->in.size) + c->out.capacity;
-    server->memory[c->counts_as_pusher] += c->memory;
-}
-
-/* Whether there is memory for the body of a header. One that is larger than its share comes alone. */
-static bool has_room(const bodhi_server *server, const connection *c) {
-    size_t others = memory_of(server, c->counts_as_pusher) - c->memory;
-    size_t share = share_of(server, c->counts_as_pusher);
-    return others + c->in.size <= share || (c->in.size > share && others <= share / 2);
-}
-
-/* Whether its body waits for memory. */
-static bool is_stalled(const connection *c) {
-    return !c->ending && wire_waits(&c->in);
+    server->memory += c->memory;
 }
 
 /* --- Output ------------------------------------------------------------------------------------------------------ */
@@ -179,22 +152,16 @@ void connection_drop(bodhi_server *server, connection *c) {
     server->on_drop(server, c);
 }
 
-/* Whether somebody else has to do something before more of it is read: the disk, or who has the memory. */
+/* Whether somebody else has to do something before more of it is read: the disk, or who has the memory. One message of
+ * a pusher may come beyond that. */
 static bool is_held_up(const bodhi_server *server, const connection *c) {
-    bool crowded = !wire_amid(&c->in) && is_crowded(server, pushes(c));
-    return is_stalled(c) || crowded || c->turn == TURN_WAITING;
+    return c->turn == TURN_WAITING || (pushes(c) && !wire_amid(&c->in) && is_crowded(server));
 }
 
 /* Whether it is read: not if others have to do something first, or it has to take its answers. */
 static bool listens(const bodhi_server *server, const connection *c) {
     bool full = c->out.n - c->out_sent >= OUTPUT_ENOUGH;
     return !c->ending && !full && c->n_descriptors == 0 && !is_held_up(server, c);
-}
-
-/* Whether it holds memory and neither takes its answer nor gives the rest of its body. */
-static bool clogs(const bodhi_server *server, const connection *c, int64_t now) {
-    bool gives_nothing = c->memory > 0 && wire_amid(&c->in) && listens(server, c);
-    return (c->out.n > 0 || gives_nothing) && now >= c->moved + CLOGGED_MS;
 }
 
 /* Ask epoll for what this connection waits for. */
@@ -231,19 +198,6 @@ static bool is_same_caller(const caller *a, const caller *b) {
     return a->remote == b->remote && memcmp(a->id, b->id, sizeof a->id) == 0;
 }
 
-/* The oldest silent connection of one caller or (NULL) of all; NULL: there is none. */
-static connection *oldest_silent(bodhi_server *server, const caller *from) {
-    connection *oldest = NULL;
-    for (int i = 0; i < server->n_slots; i++) {
-        connection *c = &server->connections[i];
-        if (c->fd >= 0 && c->silent && (from == NULL || is_same_caller(&c->from, from)) &&
-            (oldest == NULL || c->begun < oldest->begun)) {
-            oldest = c;
-        }
-    }
-    return oldest;
-}
-
 /* NULL: all are taken. */
 static connection *free_slot(bodhi_server *server) {
     for (int i = 0; i < server->options.max_connections; i++) {
@@ -265,17 +219,10 @@ static int count_of(const bodhi_server *server, const caller *from) {
     return n;
 }
 
-/* A slot for a caller, maybe that of a connection that came and said nothing; NULL: none is left. */
+/* A slot for a caller; NULL: none is left. */
 static connection *find_slot(bodhi_server *server, unsigned rights, const caller *from) {
     bool owner = (rights & RIGHT_PUSH) != 0;
-    bool has_enough = !owner && count_of(server, from) >= server->options.max_per_caller;
-    connection *slot = has_enough ? NULL : free_slot(server);
-    slot = slot == NULL ? oldest_silent(server, has_enough ? from : NULL) : slot;
-    if (slot != NULL && slot->fd >= 0) {
-        server->counters[COUNT_TIMED_OUT]++;
-        connection_drop(server, slot);
-    }
-    return slot;
+    return owner || count_of(server, from) < server->options.max_per_caller ? free_slot(server) : NULL;
 }
 
 void connection_refuse(bodhi_server *server, int fd, const caller *from, int status, const char *text) {
@@ -314,7 +261,7 @@ void connection_add(bodhi_server *server, int fd, unsigned rights, const caller 
                       .from = *from,
                       .silent = true,
                       .begun = now_ms(),
-                      .in = {.from_client = true, .asks = true},
+                      .in = {.requests = WIRE_ASKS},
                       .events = EPOLLIN};
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = connection_id(server, c)};
     if ((from->remote && !greet(c)) || bodhi_io.epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
@@ -350,18 +297,17 @@ static int64_t patience_of(const bodhi_server *server, const connection *c) {
 
 /* Whether it is late with what it has to send or take. */
 static bool is_late(const bodhi_server *server, connection *c, int64_t now) {
-    if (!c->shut && waits_for_us(server, c)) {
-        c->begun = now; /* counted from when it is read again */
-    }
-    return now >= c->begun + patience_of(server, c) || (c->out.n > 0 && now >= c->moved + server->options.message_ms);
+    bool waits = !c->shut && waits_for_us(server, c);
+    c->begun = waits ? now : c->begun; /* counted from when it is read again */
+    bool owes = c->out.n > 0 || (wire_amid(&c->in) && !waits);
+    return now >= c->begun + patience_of(server, c) || (owes && now >= c->moved + server->options.message_ms);
 }
 
 void connections_tick(bodhi_server *server) {
     int64_t now = now_ms();
-    bool short_of_memory = connections_wait(server);
     for (int i = 0; i < server->n_slots; i++) {
         connection *c = &server->connections[i];
-        if (c->fd >= 0 && (is_late(server, c, now) || (short_of_memory && clogs(server, c, now)))) {
+        if (c->fd >= 0 && is_late(server, c, now)) {
             server->counters[COUNT_TIMED_OUT] += !c->shut;
             connection_drop(server, c);
         }
@@ -380,19 +326,10 @@ static bool parsed(bodhi_server *server, connection *c, enum wire_result result)
         return output_error(c, result == WIRE_BAD_VERSION ? BODHI_ERROR_VERSION : BODHI_ERROR_PROTOCOL,
                             wire_explain(result));
     }
+    c->silent = false;
     c->begun = c->moved;
     bool goes_on = server->on_message(server, c);
     wire_release(&c->in);
-    return goes_on;
-}
-
-/* A header has come: take memory for the body, or wait for some. */
-static bool begin_body(bodhi_server *server, connection *c) {
-    if (!has_room(server, c)) {
-        return true;
-    }
-    bool goes_on = parsed(server, c, wire_begin(&c->in));
-    count_memory(server, c);
     return goes_on;
 }
 
@@ -400,12 +337,9 @@ static bool begin_body(bodhi_server *server, connection *c) {
 static bool received(bodhi_server *server, connection *c, size_t n) {
     c->moved = now_ms();
     c->begun = c->in.n_header == 0 ? c->moved : c->begun;
-    enum wire_result result = wire_took(&c->in, n);
-    if (result == WIRE_BEGUN) {
-        c->silent = false;
-        return server->on_header(c) && begin_body(server, c);
-    }
-    return parsed(server, c, result);
+    bool goes_on = parsed(server, c, wire_took(&c->in, n));
+    count_memory(server, c);
+    return goes_on;
 }
 
 /* Bytes of a client's proof have come; false: it does not have the key. */
@@ -488,13 +422,8 @@ void connection_event(bodhi_server *server, connection *c, uint32_t events) {
 }
 
 void connections_update(bodhi_server *server) {
-    server->stalled = false;
     for (int i = 0; i < server->n_slots; i++) {
         connection *c = &server->connections[i];
-        if (c->fd >= 0 && is_stalled(c)) {
-            c->ending = !begin_body(server, c);
-            server->stalled = server->stalled || is_stalled(c);
-        }
         if (c->fd >= 0 && (c->out.n > 0 || c->events == 0 || c->ending)) {
             update(server, c);
         }

@@ -140,7 +140,7 @@ int bodhi_server_run(bodhi_server *server) {
     int64_t next_tick = now_ms() + TICK_MS;
     for (;;) {
         int64_t left = next_tick - now_ms();
-        left = connections_wait(server) && left > CROWDED_MS ? CROWDED_MS : left;
+        left = is_crowded(server) && left > CROWDED_MS ? CROWDED_MS : left;
         int n = bodhi_io.epoll_wait(server->epoll, events, N_EVENTS, left > 0 ? (int)left : 0);
         if (n < 0 && errno != EINTR) {
             return bodhi_fail_system(errno, "epoll_wait", "server");
@@ -215,7 +215,6 @@ int bodhi_server_open(const char *directory, const bodhi_serve_options *options,
         return bodhi_fail_memory();
     }
     opened->options = *options;
-    opened->on_header = answer_header;
     opened->on_message = answer;
     opened->on_drop = let_go;
     opened->epoll = -1;

@@ -44,12 +44,11 @@ typedef struct {
     caller from;
     uint8_t proof[NONCE + ANSWER]; /* of another machine's client: both random numbers, and its proof of the key */
     size_t n_proof;                /* there so far of it; until all is, no message is read */
-    bool silent;                   /* no whole header has come */
+    bool silent;                   /* no whole message has come */
     int64_t begun;                 /* ms: when it came, or a message began or ended, or our side was shut */
     int64_t moved;                 /* ms: when bytes last came or went, or output began to wait */
     size_t memory;                 /* bytes, as they are counted in the server's */
-    bool counts_as_pusher;
-    wire_parser in; /* without a MAC: a client of this machine */
+    wire_parser in;                /* without a MAC: a client of this machine */
     wire_output out;
     size_t out_sent;                    /* bytes of it */
     int descriptors[WIRE_MAX_SEGMENTS]; /* to go with the byte at descriptors_at */
@@ -61,7 +60,6 @@ typedef struct {
 
     open_dataset *dataset; /* NULL before OPEN */
     uint32_t flags;
-    uint8_t token[WIRE_TOKEN];
 
     enum turn turn;
     int64_t *queued; /* frames of a READ that waits for its turn */
@@ -72,17 +70,15 @@ typedef struct {
 
 struct bodhi_server {
     bodhi_serve_options options;
-    bool (*on_header)(connection *c); /* false: the connection is of no more use */
-    bool (*on_message)(bodhi_server *server, connection *c);
+    bool (*on_message)(bodhi_server *server, connection *c); /* false: the connection is of no more use */
     void (*on_drop)(bodhi_server *server, connection *c);
     bodhi_store *store;
     bodhi_store *looked_at; /* the same, for looking at datasets that are not used thereby */
     int epoll, pipes[N_PIPES][2];
     connection *connections;
     int n_slots;           /* as many as were ever taken */
-    size_t memory[2];      /* bytes of connections: of readers, of pushers */
+    size_t memory;         /* bytes of connections */
     atomic_size_t backlog; /* bytes that wait to be written */
-    bool stalled;          /* some bodies wait for memory */
     open_dataset *datasets;
     int n_reading; /* connections whose turn it is */
     int64_t reading_deadline;
@@ -92,8 +88,7 @@ struct bodhi_server {
 
 /* --- connection.c: their bytes, in and out ------------------------------------------------------------------------ */
 
-/* Take a connection up, or refuse it. Where there is no slot, one that has not said anything yet goes, the oldest
- * first. One of another machine has no rights until it has proved to have the key. */
+/* Take a connection up, or refuse it. One of another machine has no rights until it has proved to have the key. */
 void connection_add(bodhi_server *server, int fd, unsigned rights, const caller *from);
 
 /* Tell why, where no key is needed for that, and close. */
@@ -102,18 +97,17 @@ void connection_refuse(bodhi_server *server, int fd, const caller *from, int sta
 /* epoll has told of a connection. */
 void connection_event(bodhi_server *server, connection *c, uint32_t events);
 
-/* Acknowledgements and turns have put output into other connections than the one that was heard: send what waits. Go on
- * with bodies that waited for memory, if there is some now. */
+/* Acknowledgements and turns have put output into other connections than the one that was heard: send what waits.
+ * Listen again to pushers that waited for memory, if there is some now. */
 void connections_update(bodhi_server *server);
 
 /* False: the connection is broken. */
 bool connection_send(connection *c);
 
-/* Whether some connection waits for memory. */
-bool connections_wait(const bodhi_server *server);
+/* Whether messages take all the memory that they may, so that nobody begins to push more. */
+bool is_crowded(const bodhi_server *server);
 
-/* Drop those that are late with what they have to send or take, and where memory is short those that hold some of it
- * and do not move. */
+/* Drop those that are late with what they have to send or take. */
 void connections_tick(bodhi_server *server);
 
 /* Close at once, without a word. */
@@ -152,9 +146,6 @@ void datasets_submit(open_dataset *d, task *t);
 void datasets_flush(open_dataset *d);
 
 /* --- answer.c: what it answers to each verb ----------------------------------------------------------------------- */
-
-/* A header has come. False, with the reason in the output: this connection may not send such a message. */
-bool answer_header(connection *c);
 
 /* A whole message has come. False: the connection is of no more use. */
 bool answer(bodhi_server *server, connection *c);

@@ -11,15 +11,15 @@ ANSWER_HEAD = struct.Struct("<iHH")
 
 
 def message(verb, body=b"", *, size=None):
-    return b"BdhW" + struct.pack("<HHII", 8, verb, len(body) if size is None else size, 0) + body
+    return b"BdhW" + struct.pack("<HHII", 9, verb, len(body) if size is None else size, 0) + body
 
 
 def question(verb, name=b"", first=0, last=0, kind=0):
     return message(verb, struct.pack("<QQII", first, last, kind, 0) + name)
 
 
-def open_body(name=b"run", flags=1, token=bytes(16)):
-    return struct.pack("<I", flags) + token + name + b"\0\0"
+def open_body(name=b"run", flags=1):
+    return struct.pack("<I", flags) + name + b"\0\0"
 
 
 def dial(stack, path, *parts):

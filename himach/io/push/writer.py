@@ -26,8 +26,7 @@ Vectors = npt.NDArray[np.float32]
 class Writer:
     """Pushes frames to servers in turn, by their numbers.
 
-    A server that does not answer is passed over and tried again later. A frame that a server left unanswered is given
-    to another only after that server got it once more and left it unanswered again.
+    A server that does not answer is passed over and tried again later; frames that it left unanswered go to another.
 
     A dataset has the frames of one simulation. It knows the first one that pushed to it by its `identity`, and takes
     frames of no other. A frame that is there already is acknowledged if it is the same to the last bit, so that a
@@ -66,7 +65,7 @@ class Writer:
     launch
         Of slices, what all processes of one launch of the simulation say alike, and those of no other: a frame is made
         of slices of one launch, and where two have pushed a frame the later one's is meant. None for what ``srun``, or
-        the ``mpiexec`` of Open MPI, Cray or MPICH, says; an empty text says nothing, and slices of any launch mix.
+        the ``mpiexec`` of Open MPI or Cray, says; an empty text says nothing, and slices of any launch mix.
     cache
         Of slices, the directory of this node's store, as of `himach.io.store.quota.store_place`.
 

@@ -32,7 +32,7 @@ DATASETS = ("a", "b", "c")
 NUMBERS = 40
 NOTE = bytes(i * 7 % 256 for i in range(300_000))  # attached to every dataset
 MOST_CONNECTIONS = 24
-FEW_CONNECTIONS = 12  # of some servers: who said nothing yet makes way for others
+FEW_CONNECTIONS = 12  # of some servers
 PATIENCE = 60.0  # seconds for an answer, under a sanitizer and beside other work
 
 
@@ -49,7 +49,7 @@ FRAMES = [frame_message(number, variant) for number in range(NUMBERS) for varian
 class Hostile:
     """A connection, and what it has still to send."""
 
-    def __init__(self, path: str, rng: random.Random, token: bytes) -> None:
+    def __init__(self, path: str, rng: random.Random) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.connect(path)
         self.socket.setblocking(False)
@@ -57,7 +57,7 @@ class Hostile:
         self.outbox = b""
         if rng.random() < 0.9:
             flags = (rng.random() < 0.7) | 2 * (rng.random() < 0.2)
-            self.outbox = message(OPEN, open_body(rng.choice(DATASETS).encode(), flags, token))
+            self.outbox = message(OPEN, open_body(rng.choice(DATASETS).encode(), flags))
 
     def speak(self) -> None:
         rng = self.rng
@@ -115,7 +115,6 @@ class Fuzzer:
     def __init__(self, program: str, place: Path, seed: int) -> None:
         self.program, self.place, self.log = program, place, place / "log"
         self.rng = random.Random(seed)
-        self.tokens = [self.rng.randbytes(16) for _ in range(4)] + [bytes(16)] * 8
         self.hostile: list[Hostile] = []
         self.pushed = self.starts = self.messages = 0
         for name in DATASETS:
@@ -157,7 +156,7 @@ class Fuzzer:
         elif draw < 0.005:
             self.evict(self.rng.choice(DATASETS))
         elif draw < 0.08 and len(self.hostile) < MOST_CONNECTIONS:
-            self.hostile.append(Hostile(self.path, self.rng, self.rng.choice(self.tokens)))
+            self.hostile.append(Hostile(self.path, self.rng))
         elif self.hostile:
             connection = self.rng.choice(self.hostile)
             if draw > 0.99 or len(connection.outbox) > 1 << 16:
@@ -182,6 +181,7 @@ class Fuzzer:
         """Push some frames, and read all that were pushed so far; both must go well beside all that is hostile."""
         if self.crowded:
             self.drop_all()
+            time.sleep(0.5)  # until the server has seen it
         with himach.Writer("honest", 100, servers=[self.path], first=self.pushed, timeout=PATIENCE) as writer:
             for number in range(self.pushed, self.pushed + 20):
                 writer.push(frame_of(number), time=number)

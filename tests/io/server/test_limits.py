@@ -57,7 +57,7 @@ def test_a_large_body_without_the_right_to_it(run_server, opened):
     before = resident(running.process)
     header = message(FRAME, size=1 << 30)
     said = talk(running.path, opened + header, *[bytes(MEGA)] * 300, may_break=True)
-    assert (b"an OPEN that says so" if opened else b"must be opened first") in said
+    assert b"not before an OPEN, for frames one that says that it pushes" in said
     assert resident(running.process, "VmHWM") - before < 20 * MEGA
 
 

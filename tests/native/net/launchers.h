@@ -4,7 +4,4 @@
 
 void test_launchers(void);
 
-/* This program, started with a port, is a process that starts ranks, and has one. */
-int be_hydra(const char *port);
-
 #endif

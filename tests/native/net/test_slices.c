@@ -434,10 +434,7 @@ static void test_launches(void) {
     end();
 }
 
-int main(int argc, char **argv) {
-    if (argc == 3) {
-        return be_hydra(argv[2]);
-    }
+int main(void) {
     test_read_back(false, false, false);
     test_read_back(true, false, false);
     test_read_back(true, true, false);

@@ -79,7 +79,7 @@ static int take(enum way way, fetched *list, size_t n, int *requests) {
     int ends[2];
     pthread_t thread;
     CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
-    server s = {.fd = ends[1], .way = way, .in = {.from_client = true}};
+    server s = {.fd = ends[1], .way = way, .in = {.requests = WIRE_SENDS}};
     wire_link link = {.address = name, .fd = ends[0]};
     mac_begin(&link.out.mac, key, true);
     mac_begin(&link.in.mac, key, false);

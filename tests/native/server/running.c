@@ -10,7 +10,6 @@
 
 char doing[256];
 char root[64], home[100], socket_path[100];
-const uint8_t no_token[WIRE_TOKEN];
 
 running own;
 
@@ -77,18 +76,16 @@ int dial_as_stranger(wire_link *link) {
     return link_dial(link, own.address, 0, (const uint8_t *)KEY, strlen(KEY), now_ms() + SOON_MS);
 }
 
-int open_as(wire_link *link, uint32_t flags, const uint8_t *token, const char *name, const char *generation,
-            const char *identity) {
+int open_as(wire_link *link, uint32_t flags, const char *name, const char *generation, const char *identity) {
     char text[64];
     wire_open open = {.flags = flags, .name = name, .identity = identity, .generation = text};
     open.generation_bytes = (size_t)snprintf(text, sizeof text, "%s", generation);
-    memcpy(open.token, token, sizeof open.token);
     return link_open(link, &open, NULL, now_ms() + SOON_MS);
 }
 
-wire_link opened(uint32_t flags, const uint8_t *token, const char *name, const char *generation) {
+wire_link opened(uint32_t flags, const char *name, const char *generation) {
     wire_link link = dialled();
-    CHECK(open_as(&link, flags, token, name, generation, "") == BODHI_OK);
+    CHECK(open_as(&link, flags, name, generation, "") == BODHI_OK);
     return link;
 }
 

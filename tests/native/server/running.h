@@ -10,7 +10,6 @@
 enum { ATOMS = 100, SOON_MS = 3000 };
 
 extern char root[64], home[100], socket_path[100]; /* a folder; in it a store, and where it is served */
-extern const uint8_t no_token[WIRE_TOKEN];
 
 /* A server that runs. */
 typedef struct {
@@ -39,9 +38,8 @@ wire_link dialled(void);
 
 /* Dial as from another machine, with the key. */
 int dial_as_stranger(wire_link *link);
-int open_as(wire_link *link, uint32_t flags, const uint8_t *token, const char *name, const char *generation,
-            const char *identity);
-wire_link opened(uint32_t flags, const uint8_t *token, const char *name, const char *generation);
+int open_as(wire_link *link, uint32_t flags, const char *name, const char *generation, const char *identity);
+wire_link opened(uint32_t flags, const char *name, const char *generation);
 int ask(wire_link *link, enum wire_verb verb, const void *body, size_t size);
 
 /* Ask about a name, frames, or (NULL) nothing. */

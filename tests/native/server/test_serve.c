@@ -10,7 +10,7 @@ static void test_parser(void) {
     unsigned char message[WIRE_HEADER + WIRE_FRAME_HEAD + 48];
     wire_write_frame(message + WIRE_HEADER, &frame);
     wire_header(message, WIRE_FRAME, sizeof message - WIRE_HEADER);
-    wire_parser parser = {.from_client = true};
+    wire_parser parser = {.requests = WIRE_SENDS};
     for (int round = 0; round < 3; round++) {
         for (size_t i = 0; i < sizeof message; i++) {
             enum wire_result result = feed_bytes(&parser, message + i, 1);
@@ -144,7 +144,7 @@ static void test_a_flush_that_hangs(void) {
         (void)usleep(1000);
     }
     for (int i = 0; i < 2; i++) {
-        wire_link reader = opened(0, no_token, "run", "");
+        wire_link reader = opened(0, "run", "");
         CHECK(get64(reader.records) == 1); /* native frame */
         CHECK(ask(&reader, WIRE_READ, numbers, 16) == BODHI_OK && reader.n_descriptors == 1);
         CHECK(question(&reader, WIRE_RUNS, NULL, 0, 9) == BODHI_OK && reader.count == 1);
