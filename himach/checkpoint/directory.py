@@ -144,18 +144,6 @@ class PairsDirectory:
         last = max((int(path.name) for path in versions if path.name.isdecimal()), default=0)
         return FingerprintVersion(self.path / label / str(last + 1), last + 1, secrets.token_hex(16), fingerprint)
 
-    def evict(self, label: str, number: int) -> None:
-        """Delete a generation, and with the last one the analysis's folder."""
-        folder = self.path / label / str(number)
-        with contextlib.suppress(FileNotFoundError):
-            (folder / MAP).unlink()  # first, so that an interrupted deletion leaves nothing usable
-        for path in folder.iterdir():
-            if _is_ours(path.name):
-                path.unlink()
-        folder.rmdir()
-        with contextlib.suppress(OSError):
-            folder.parent.rmdir()
-
     def _check(self) -> None:
         own = (LOCK, NFS_PREFIX)
         other = [path for path in self.path.iterdir() if not path.name.startswith(own) and not any(_numbered(path))]

@@ -1,9 +1,9 @@
-"""Listing and deleting kept pairs: `find_kept_frames()`, `entries()`, `evict_chosen()`."""
+"""Listing kept pairs: `find_kept_frames()`, `entries()`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,10 +13,9 @@ from pyroaring import BitMap64
 
 from himach.checkpoint.directory import LOCK, FingerprintVersion, PairsDirectory
 from himach.checkpoint.map_fingerprint import differences
-from himach.checkpoint.part import BadPartError, open_part, read_summary
-from himach.errors import UsageError, nearest
+from himach.checkpoint.part import BadPartError, read_summary
 from himach.locks import holder
-from himach.output.claim import FOLDER, PAIRS, Claim
+from himach.output.claim import FOLDER, PAIRS
 from himach.output.claim import LOCK as CLAIM_LOCK
 
 #: Most ranges of frames that a text lists.
@@ -39,7 +38,6 @@ class Entry:
 
     analysis: str
     generation: int
-    last: bool  # whether it is the last used one of this analysis
     covered: BitMap64 = field(repr=False)  # frame numbers
     n_frames: int | None  # number of frames of the trajectory at the last use; None if unreadable
     pairs: int
@@ -51,14 +49,6 @@ class Entry:
     differs: list[str]  # differences of the last used generation, a sentence each
     bad: list[str]  # why parts cannot be used, a sentence each
     member: str = ""  # folder of the member of an ensemble; "" for none
-
-
-@dataclass
-class Evicted:
-    """Result of `evict_chosen`."""
-
-    generations: int = 0
-    nbytes: int = 0
 
 
 def find_kept_frames(path: Path) -> KeptFrames | None:
@@ -83,39 +73,17 @@ def _members_in(place: Path) -> list[Path]:
     return [] if foreign else members
 
 
-def entries(path: Path, verify: bool = False) -> list[Entry]:
+def entries(path: Path) -> list[Entry]:
     """Return the contents of a directory of kept pairs: by analysis, last used generation first; then by member."""
     directory = PairsDirectory(path)
     listed = []
     for label in directory.labels():
         versions = [item for item in directory.generations(label) if item.fingerprint is not None or item.parts()]
         generations = sorted(versions, key=_last_use, reverse=True)
-        listed += [_entry(label, generation, generations[0], verify) for generation in generations]
+        listed += [_entry(label, generation, generations[0]) for generation in generations]
     for folder in _members_in(path):
-        listed += [replace(item, member=folder.name) for item in entries(folder, verify)]
+        listed += [replace(item, member=folder.name) for item in entries(folder)]
     return listed
-
-
-def evict_chosen(path: Path, analysis: str | None, number: int | None = None, *, older: bool = False) -> Evicted:
-    """Delete generations while no run uses the directory."""
-    kept_frames = find_kept_frames(path)
-    if kept_frames is None:
-        return Evicted()
-    with _claim_all(kept_frames):
-        listed = [entry for entry in entries(kept_frames.path) if analysis in (None, entry.analysis)]
-        if not listed:
-            labels = {entry.analysis for entry in entries(kept_frames.path)}
-            raise UsageError(f"no pairs of {analysis} are kept in {path}{nearest(str(analysis), labels)}")
-        chosen = [entry for entry in listed if number in (None, entry.generation) and not (older and entry.last)]
-        if number is not None and not chosen:
-            numbers = ", ".join(sorted({str(entry.generation) for entry in listed}))
-            raise UsageError(f"generation {number} is not kept in {path}; there is {numbers}")
-        try:
-            for entry in chosen:
-                PairsDirectory(kept_frames.path / entry.member).evict(entry.analysis, entry.generation)
-        except OSError as error:
-            raise UsageError(f"pairs {path} cannot be deleted: {error.filename}: {error.strerror}") from None
-    return Evicted(len(chosen), sum(entry.nbytes for entry in chosen))
 
 
 def format_frames(entry: Entry) -> str:
@@ -144,7 +112,7 @@ def stretches(covered: BitMap64) -> tuple[int, npt.NDArray[np.int64]]:
     return step, np.stack([numbers[first], np.diff(first, append=len(numbers))], axis=1)
 
 
-def _entry(label: str, generation: FingerprintVersion, last: FingerprintVersion, verify: bool) -> Entry:
+def _entry(label: str, generation: FingerprintVersion, last: FingerprintVersion) -> Entry:
     covered, pairs, parts, nbytes, bad = BitMap64(), 0, 0, 0, []
     for path in generation.parts():
         try:
@@ -152,11 +120,8 @@ def _entry(label: str, generation: FingerprintVersion, last: FingerprintVersion,
             summary = read_summary(path)
             if generation.fingerprint is not None and summary.identity != generation.key:
                 raise BadPartError(f"{path.name}: it is of another map")
-            if verify and generation.fingerprint is not None:
-                open_part(path, generation.key)
         except (OSError, BadPartError) as error:
-            if path.exists():  # else it was evicted meanwhile
-                bad.append(str(error))
+            bad.append(str(error))
             continue
         covered |= summary.covered
         pairs += summary.pairs
@@ -170,7 +135,6 @@ def _entry(label: str, generation: FingerprintVersion, last: FingerprintVersion,
     return Entry(
         analysis=label,
         generation=generation.number,
-        last=generation is last,
         covered=covered,
         n_frames=None if fingerprint is None else fingerprint.dataset.n_frames,
         pairs=pairs,
@@ -193,35 +157,6 @@ def _last_use(generation: FingerprintVersion) -> tuple[bool, float]:
         with suppress(OSError):  # deleted meanwhile
             times.append(path.stat().st_mtime)
     return generation.fingerprint is not None, max(times, default=0.0)
-
-
-@contextmanager
-def _claim_all(kept_frames: KeptFrames) -> Iterator[None]:
-    directory = PairsDirectory(kept_frames.path)
-    claim = None
-    try:
-        if kept_frames.out is not None:
-            claim = Claim(kept_frames.out)
-        directory.claim(members=bool(kept_frames.members))
-        with ExitStack() as claims:
-            for folder in kept_frames.members:
-                member = PairsDirectory(folder)
-                claims.callback(_remove_if_empty, folder)
-                claims.callback(member.release)
-                member.claim()
-            yield
-    except OSError as error:
-        raise UsageError(f"pairs {kept_frames.path} cannot be deleted: {error.strerror}") from None
-    finally:
-        directory.release()
-        if claim is not None:
-            _remove_if_empty(kept_frames.path)
-            claim.release()
-
-
-def _remove_if_empty(folder: Path) -> None:
-    with suppress(OSError):
-        folder.rmdir()
 
 
 def _output_directory(place: Path) -> Path | None:

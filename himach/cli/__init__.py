@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NoReturn
 
 import click
 
-from himach.cli import cache, datasets, pairs, plan, run, trajectory
+from himach.cli import cache, datasets, plan, run, trajectory
 from himach.cli.command_group import CommandGroup, Sections
 from himach.errors import HimachError, UsageError, as_himach
 from himach.examples import BUILTINS
@@ -26,7 +26,7 @@ class Himach(CommandGroup):
     """The command ``himach``, which answers a likely wrong name of a command with the right one."""
 
     sections: ClassVar[Sections] = {
-        "Analyse": ("run", "follow", "analyses", "plan", "pairs", "bench"),
+        "Analyse": ("run", "follow", "analyses", "plan", "bench"),
         "Trajectories": ("info", "convert", "split", "mount"),
         "Cache and cluster": ("stage", "cache", "datasets"),
         "Papers": ("report", "cite", "bundle", "bundle verify"),
@@ -47,7 +47,7 @@ def himach() -> None:
 
 
 for command in (
-    run.analyses, run.follow, run.run, plan.bench, plan.plan, cache.cache, pairs.pairs, datasets.datasets,
+    run.analyses, run.follow, run.run, plan.bench, plan.plan, cache.cache, datasets.datasets,
     datasets.mount, trajectory.convert, trajectory.info, trajectory.split, trajectory.stage,
 ):  # fmt: skip
     himach.add_command(command)

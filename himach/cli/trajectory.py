@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from himach.cli import shared
 from himach.cli.command_group import Command
 from himach.cli.defaults import describe_defaults
-from himach.cli.pairs import describe_pairs
-from himach.cli.shared import columns, echo
+from himach.cli.shared import columns, echo, format_minute, named_lines
 from himach.conversion.options import ConvertOptions
 from himach.conversion.target_files import removing_leftovers
 from himach.errors import HimachError
@@ -20,6 +19,9 @@ from himach.io.datasets.request import TransformOptions
 from himach.ranks.quiet import quiet_ranks
 from himach.runner.options import parse_keywords
 from himach.staging.options import StageOptions
+
+if TYPE_CHECKING:
+    from himach.checkpoint.listing import KeptFrames
 
 
 @click.command(cls=Command)
@@ -61,13 +63,40 @@ def info(
         from himach.checkpoint.listing import find_kept_frames
 
         if (place := find_kept_frames(path)) is not None:
-            echo(describe_pairs(place))
+            echo(_describe_pairs(place))
             return
 
     from himach.io.datasets.description import as_text, describe
 
     with quiet_ranks(0, command=True):
         echo(as_text(describe([path], topology, parse_keywords(keywords), shared.chosen_cache(cache, server, key))))
+
+
+def _describe_pairs(place: KeptFrames) -> str:
+    """Return a description of kept pairs, as lines."""
+    from himach.checkpoint.listing import entries, format_frames
+    from himach.io.store.sizes import show_size
+
+    lines = [("pairs", str(place.path if place.out is None else place.out))]
+    if place.holder:
+        lines += [("in use", f"a run is under way: {place.holder}")]
+    elif place.out is not None:
+        lines += [("unfinished", "a run did not end; the same command goes on from what is here")]
+    for item in entries(place.path):
+        lines += [
+            ("", ""),
+            *([("member", item.member)] if item.member else []),
+            ("analysis", f"{item.analysis}, generation {item.generation}"),
+            ("frames", format_frames(item)),
+            ("pairs", f"{item.pairs:,}"),
+            ("size", f"{show_size(item.nbytes)}, in parts: {item.parts:,}"),
+            ("last used", format_minute(item.used)),
+            *(("trajectory", path) for path in item.trajectory),
+            *(("parameter", f"{name} = {text}") for name, text in item.parameters.items()),
+            *(("since then", text) for text in item.differs),
+            *(("bad", text) for text in item.bad),
+        ]
+    return named_lines(lines)
 
 
 def _show_members(ensemble: str, topology: Path | None, keywords: tuple[str, ...], cache: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Directories of kept pairs: one run at a time, generations, listing and deleting beside runs, and damage."""
+"""Directories of kept pairs: one run at a time, generations, listing beside runs, and damage."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from support.needs import sample
 
 import himach
 from himach.checkpoint.directory import MAP, PairsDirectory, is_private
-from himach.checkpoint.listing import Entry, entries, evict_chosen, find_kept_frames, format_frames
+from himach.checkpoint.listing import Entry, entries, find_kept_frames, format_frames
 from himach.errors import UsageError
 from himach.examples import load
 from himach.output.claim import Claim
@@ -65,8 +65,8 @@ def keep(data, pairs, analyses, **keywords):
         return himach.run(analyses, *data, pairs=pairs, cache="off", progress=False, **keywords)
 
 
-def result(path, **keywords):
-    return {(item.analysis, item.generation): item for item in entries(path, **keywords)}
+def result(path):
+    return {(item.analysis, item.generation): item for item in entries(path)}
 
 
 def test_the_generation_used_last_is_the_one_that_a_run_took_over(kept, data):
@@ -74,27 +74,15 @@ def test_the_generation_used_last_is_the_one_that_a_run_took_over(kept, data):
         os.utime(path, (1, 1))
     reused = keep(data, kept, [Near()], stop=20).record["reused"]
     assert reused == {"frames": 20, "reason": ""}
-    assert [item.generation for item in entries(kept) if item.last and item.analysis == "Near"] == [1]
+    assert [item.generation for item in entries(kept) if item.analysis == "Near"] == [1, 2]
 
 
-def test_what_is_not_there_is_refused_by_name(kept):
-    with pytest.raises(UsageError, match=r"no pairs of Nera are kept in .*; did you mean 'Near'\?"):
-        evict_chosen(kept, "Nera")
-    with pytest.raises(UsageError, match=r"generation 7 is not kept in .*; there is 1, 2"):
-        evict_chosen(kept, "Near", 7)
-    assert len(entries(kept)) == 3
-
-
-def test_while_a_run_has_it_nothing_goes_and_all_is_told(kept):
+def test_while_a_run_has_it_all_is_told(kept):
     run = PairsDirectory(kept)
     run.claim()
     try:
         assert f"process {os.getpid()} on " in find_kept_frames(kept).holder
         assert len(entries(kept)) == 3
-        before = sorted(path.name for path in kept.rglob("*"))
-        with pytest.raises(UsageError, match=f"keeps its pairs there .process {os.getpid()} on "):
-            evict_chosen(kept, None)
-        assert sorted(path.name for path in kept.rglob("*")) == before
     finally:
         run.release()
     assert find_kept_frames(kept).holder == ""
@@ -106,19 +94,11 @@ def test_an_output_directory_of_a_run_that_did_not_end(kept, tmp_path):
     claim = Claim(out)
     shutil.copytree(kept, claim.pairs)
     assert find_kept_frames(out).holder.startswith(f"process {os.getpid()} on ")
-    for path in (out, out / ".himach" / "pairs"):
-        with pytest.raises(UsageError, match="another run writes there"):
-            evict_chosen(path, None)
     claim.release()
     assert (find_kept_frames(out).out, find_kept_frames(out).holder) == (out, "")
-    assert evict_chosen(out, None, older=True).generations == 1
-    assert evict_chosen(out, None).generations == 2
-    assert find_kept_frames(out) is None
-    assert not any(out.iterdir())
 
 
-@pytest.mark.parametrize("verify", [False, True])
-def test_damage_is_told_and_the_rest_counts(kept, verify):
+def test_damage_is_told_and_the_rest_counts(kept):
     part = next((kept / "Near" / "2").glob("*.pairs"))
     content = bytearray(part.read_bytes())
     content[content.index(b"pairs.pickle") + 100] ^= 1
@@ -126,25 +106,20 @@ def test_damage_is_told_and_the_rest_counts(kept, verify):
     shutil.copy(next((kept / "Near" / "1").glob("*.pairs")), kept / "Near" / "2" / "foreign.pairs")
     (kept / "Near" / "2" / "torn.pairs").write_bytes(content[:-1])
     (kept / "Other" / "1" / "map.json").write_text("{")
-    there = result(kept, verify=verify)
+    there = result(kept)
     details = there["Near", 2].bad
     assert [text for text in details if text.startswith("foreign.pairs: ") and "another map" in text]
     assert [text for text in details if text.startswith("torn.pairs: it is torn")]
-    assert any(text.startswith(part.name) for text in details) == verify
-    assert len(details) == (3 if verify else 2)
+    assert len(details) == 2
     assert there["Other", 1].bad == [f"{kept}/Other/1/map.json is damaged, so what is kept there is not used"]
     assert there["Other", 1].n_frames is None
-    assert evict_chosen(kept, None).generations == 3
 
 
-def test_what_somebody_else_put_there_stays(kept):
+def test_a_folder_with_files_of_somebody_else_is_no_generation(kept):
     (kept / "Near" / "1" / "notes.txt").touch()
     (kept / "Near" / "9").mkdir()
     (kept / "Near" / "9" / "run.xtc").touch()
     assert list(result(kept)) == [("Near", 2), ("Other", 1)]
-    assert evict_chosen(kept, None).generations == 2
-    assert {path.name for path in kept.rglob("*.*")} >= {"notes.txt", "run.xtc", "map.json"}
-    assert find_kept_frames(kept) is None
 
 
 @pytest.mark.parametrize(
@@ -159,7 +134,7 @@ def test_what_somebody_else_put_there_stays(kept):
     ],
 )  # fmt: skip
 def test_frames_in_words(frames, of, text):
-    entry = Entry("A", 1, True, BitMap64(frames), of, 0, 0, 0, 0.0, {}, (), [], [])
+    entry = Entry("A", 1, BitMap64(frames), of, 0, 0, 0, 0.0, {}, (), [], [])
     assert format_frames(entry) == text
 
 
