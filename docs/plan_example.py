@@ -26,7 +26,6 @@ disk_write = 1e9
 network = 1.2e9
 latency = 2e-5
 origin = 2e9
-node_mtbf = 1.6e8
 """
 
 

@@ -23,8 +23,6 @@ LIGHT_FRAMES_PER_SAMPLE = 64
 LIGHT_FRAME_SECONDS = 1e-4
 #: Most frame times kept; beyond it, every second one is dropped.
 MAX_FRAME_TIMES = 4096
-#: Fewest times in a third of the frames for an estimate of drift.
-FEW_FRAME_TIMES = 5
 #: Number of quantiles that describe a distribution, minimum and maximum included.
 QUANTILES = 33
 
@@ -56,7 +54,6 @@ class RankTimes:
     cpu: float
     read: float
     compute: float
-    drift: float  # ratio of the mean times in map() of the last and the first third of timed frames
     quantiles: list[float]  # of the times in map(), ascending; empty if no frame was timed
     shuffle: float
     reduce: float
@@ -120,7 +117,7 @@ class FrameCosts:
         seconds = clock.seconds
         return RankTimes(
             *(self.frames, pairs, keys, self.busy, self.cpu, self._read / sampled, self._compute / sampled),
-            *(_drift(self._times), quantiles, seconds["shuffle"], seconds["reduce"], sent),
+            *(quantiles, seconds["shuffle"], seconds["reduce"], sent),
         )
 
 
@@ -133,12 +130,3 @@ def time_quantiles(times: Sequence[float]) -> list[float]:
         return []
     places = np.linspace(0, len(times) - 1, QUANTILES)
     return list(np.interp(places, np.arange(len(times)), np.sort(times)).tolist())
-
-
-def _drift(times: Sequence[float]) -> float:
-    third = len(times) // 3
-    if third < FEW_FRAME_TIMES:
-        return 1.0
-    # Exclude the longest tenth: each of these times may be as long as all others together.
-    first, last = (float(np.sort(part)[: third - third // 10].mean()) for part in (times[:third], times[-third:]))
-    return last / max(1e-9, first)

@@ -4,8 +4,7 @@ A node: nothing is shared. Reductions over a tree of ranks follow Thakur, Rabens
 Comput. Appl. 19, 49 (2005), table 2. MPICH uses recursive doubling for short messages and user-defined operations, else
 a reduce-scatter and an allgather (Rabenseifner's). The shuffle: a key's shard is the high bits of its hash, and a rank
 has consecutive shards (docs/architecture.md), so the record's bytes by part of the key space give the load of each of
-few ranks; for many ranks it is a random variable. Failures: a rank that dies ends the run, which starts again or
-resumes from the last commit of kept pairs; nodes fail independently at a constant rate.
+few ranks; for many ranks it is a random variable.
 """
 
 from __future__ import annotations
@@ -148,19 +147,3 @@ def exchange_seconds(total: float, nodes: int, ranks: int, latency: float, netwo
     messages = waves * -(-count_messages(nodes, max(1, ranks // nodes)) // MAX_PARTNERS) * latency
     other_ranks = (ranks / nodes - 1) * (total - most) / max(1, ranks - 1)  # mean bytes of the other ranks of its node
     return float(messages + (most + other_ranks) * (1 - 1 / nodes) / network)
-
-
-def expected_seconds(startup: float, mapping: float, rest: float, interval: float, rate: float) -> float:
-    """Return the expected time of a run with `rate` failures a second, each followed by a start.
-
-    It resumes from its last commit, every `interval` seconds of map() and after it; the rest is one segment: Daly,
-    Future Gener. Comput. Syst. 22, 303 (2006), equation 13.
-    """
-    if rate <= 0:
-        return startup + mapping + rest
-    interval = min(interval, mapping) or interval
-    restart = rate * startup
-    if max(restart + rate * interval, restart + rate * rest) > 700:
-        return math.inf
-    segments = math.expm1(rate * interval) * mapping / interval + math.expm1(rate * rest)
-    return math.expm1(restart) / rate + math.exp(restart) * segments / rate

@@ -50,12 +50,10 @@ class ObservedRun:
         self.nbytes = int(record["bytes"]["cache"]) + int(record["bytes"]["origin"])
         self.seconds = {phase: float(record["seconds"][phase]) for phase in (*PHASES, "total")}
         self.of_ranks = {column: np.asarray(cells, float) for column, cells in planning["ranks"].items()}
-        self.members = [int(member["frames"]) for member in record.get("ensemble") or () if member["frames"]]
-        self.keys = len(self.members) or int(totals["keys"]["sum"])
+        self.keys = int(totals["keys"]["sum"])
         self.frame_quantiles = np.asarray(planning["frame_seconds"], float)
         self.pair_bytes = np.asarray(planning["pair_bytes"], float)
         self.memory, self.opening = float(totals["memory"]["most"]), float(totals["opening"]["most"])
-        self.drift = float(totals["drift"]["median"])
         self.uncertainty: Mapping[str, Any] = dict(record.get("uncertainty") or {})
         self.reused = int((record.get("reused") or {}).get("frames", 0))
         if min(self.ranks, self.nodes, self.hosts, self.cores) < 1:
@@ -71,10 +69,6 @@ class ObservedRun:
         self.computing = self.busy * compute / (read + compute) if read + compute else 0.0
         self.reading = self.busy - self.computing
         self.longest = float(self.of_ranks["busy"].max())
-        if self.members:  # all of a member counts as map(), because ranks run other members meanwhile
-            startup = float(totals["startup"]["median"])
-            after = max(0.0, self.seconds["total"] - startup - self.longest)
-            self.seconds |= dict.fromkeys(PHASES, 0.0) | {"startup": startup, "map": self.longest, "finish": after}
 
 
 def observe(record: Any, name: str) -> ObservedRun:
@@ -86,6 +80,8 @@ def observe(record: Any, name: str) -> ObservedRun:
         raise UsageError(
             f"{name}: a live run's times are those of frames that came; a run over them when all are there tells more"
         )
+    if "ensemble" in record:
+        raise UsageError(f"{name}: a run over an ensemble is not planned; the run of a member tells what that costs")
     if "planning" not in record:
         raise UsageError(f"{name}: it does not tell what its ranks did; '{rerun}' gives one that does")
     try:
@@ -120,7 +116,7 @@ class Costs:
         _check_kind(records)
         longest = max(records, key=lambda run: run.frames)
         total, frames = sum(run.pair_bytes.sum() for run in records), sum(run.frames for run in records)
-        self.records, self.frames, self.members = records, longest.frames, longest.members
+        self.records, self.frames = records, longest.frames
         self.most_ranks = max(run.ranks for run in records)
         #: Seconds of map() per frame; the part of a rank's task time in which its processor is busy.
         self.compute = sum(run.computing for run in records) / frames
@@ -138,12 +134,11 @@ class Costs:
         self.reduce_byte = reduced / total if total else 0.0
         self.pair_bytes = float(total) / frames
         self.parts = np.sum([run.pair_bytes for run in records], axis=0) / (total or 1.0)
-        #: Terms by phase, and keys over all ranks, which grow with frames if the records show that; an ensemble's keys
-        #: are its members.
+        #: Terms by phase, and keys over all ranks, which grow with frames if the records show that.
         rows = [_quantities(run, machine or Machine(), float(total)) for run in records]
         self.terms = {phase: fit_terms(rows, [self._remainder(run, phase) for run in records], names)
                       for phase, names in TERMS.items()}  # fmt: skip
-        self.keys = fit_terms(rows, [float(run.keys) for run in records], ("one", "frames")[bool(self.members) :])
+        self.keys = fit_terms(rows, [float(run.keys) for run in records], ("one", "frames"))
         #: Time in no phase: waiting between phases; negative if ranks wait within one phase for another's.
         self.rest = float(np.median([run.seconds["total"] - sum(run.seconds[name] for name in PHASES)
                                      for run in records]))  # fmt: skip
@@ -187,8 +182,6 @@ def _check_kind(records: Sequence[ObservedRun]) -> None:
             raise UsageError(
                 f"{run.name} is of other analyses, parameters or atoms than {first.name}; plan one kind at a time"
             )
-        if bool(run.members) != bool(first.members):
-            raise UsageError(f"of {run.name} and {first.name} one is of an ensemble; plan one kind at a time")
 
 
 def _quantities(run: ObservedRun, machine: Machine, pairs: float) -> dict[str, float]:

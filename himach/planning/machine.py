@@ -19,8 +19,8 @@ class Machine:
 
     Attributes
     ----------
-    cores, memory, node_mtbf
-        Of a node: cores, bytes of memory, mean seconds between two failures.
+    cores, memory
+        Of a node: cores, bytes of memory.
     disk_read, disk_write, disk
         Of a node's local disk: bytes a second from and to it; bytes that a store may take.
     network, latency, combine
@@ -42,7 +42,6 @@ class Machine:
     combine: float | None = None
     origin: float | None = None
     origin_at_once: float | None = None
-    node_mtbf: float | None = None
     one_host: bool = False
 
     def __post_init__(self) -> None:

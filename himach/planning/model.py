@@ -7,9 +7,7 @@ known error of predictions. An unknown lies between two bounds; the total is in 
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -27,8 +25,6 @@ KINDS: tuple[Kind, ...] = ("first", "second", "stage")
 Outcome = tuple[dict[str, float], dict[str, float]]
 
 LOW, MIDDLE, HIGH = 0.05, 0.5, 0.95
-#: Seconds between two commits of kept pairs (`himach.checkpoint.checkpoint_writer`).
-COMMIT_SECONDS = 30.0
 #: Assumed values of an unknown network: lowest and highest bytes a second, latency in seconds, rate of combining
 #: bitmaps; and the part of map() from which the travel of pairs counts.
 NETWORK_RATES, NETWORK_SECONDS, COMBINED_BYTES_PER_SECOND = (1e8, 1e10), 5e-5, 4e9
@@ -37,12 +33,6 @@ PAIR_FRACTION = 0.01
 MEMORY_PART = 4
 #: Maximum error of predictions from one record for other numbers of nodes, rounded up: 16 to 58 % were measured.
 LOOSE = 0.6
-#: A member is large above 1 / LARGE of a rank's even share; smaller ones even each other out.
-LARGE = 4
-#: Bytes of a trajectory above which it is worth synchronising all ranks.
-WORTH = 32 << 20
-#: Maximum members that are counted one by one.
-COUNTED = 100_000
 #: Minimum different numbers of nodes in the records for which `ACCURACY` holds.
 RECORDED_NODES = 3
 
@@ -100,7 +90,7 @@ def predict(costs: Costs, machine: Machine, request: PredictionInput, kind: Kind
     total = float(np.median([*map(_sum, middle)]))
     error = _error(costs, machine, request, kind, unknown)
     limits, node_pairs = middle[0][1], 0.0 if kind == "stage" else models[0].pairs / request.nodes
-    prediction: Prediction = {
+    return {
         "run": kind, "nodes": request.nodes, "ranks": request.ranks, "frames": request.frames, **phases, "total": total,
         "low": min(*map(_sum, low), total / (1 + error)), "high": max(*map(_sum, high), total * (1 + error)),
         "limit": max(limits, key=lambda name: limits[name]), "error": error, "unknown": unknown,
@@ -109,12 +99,6 @@ def predict(costs: Costs, machine: Machine, request: PredictionInput, kind: Kind
         "node_disk_gb": -(-request.frames // request.nodes) * costs.stored / 1e9,
         "spills": machine.memory is not None and node_pairs > machine.memory / MEMORY_PART,
     }  # fmt: skip
-    if machine.node_mtbf is not None and kind != "stage":
-        rate, startup = request.nodes / machine.node_mtbf, phases["startup"] + phases["zazen"]
-        rest = max(0.0, total - startup - phases["map"])
-        prediction["restarted"] = forms.expected_seconds(0.0, 0.0, total, COMMIT_SECONDS, rate) - total
-        prediction["kept_pairs"] = forms.expected_seconds(startup, phases["map"], rest, COMMIT_SECONDS, rate) - total
-    return prediction
 
 
 def _sum(outcome: Outcome) -> float:
@@ -182,11 +166,8 @@ class _Model:
     def __init__(self, costs: Costs, machine: Machine, request: PredictionInput) -> None:
         self.costs, self.machine, self.request = costs, machine, request
         ranks, self.per_node, hosts = request.ranks, request.ranks_per_node, 1 if machine.one_host else request.nodes
-        #: Frames of the busiest node, and the number of ranks if all had as many as its ranks.
-        self.frames, self.ranks = float(-(-request.frames // request.nodes)), ranks
-        if costs.members:
-            most = busiest(costs.members, costs.stored, ranks, request.frames)
-            self.frames, self.ranks = most * self.per_node, max(1, round(request.frames / most))
+        #: Frames of the busiest node.
+        self.frames = float(-(-request.frames // request.nodes))
         self.pairs = request.frames * costs.pair_bytes
         self.network, self.latency = machine.network or NETWORK_RATES[0], machine.latency or NETWORK_SECONDS
         cores = machine.cores or costs.records[0].cores
@@ -209,33 +190,27 @@ class _Model:
         extra = {phase: evaluate(terms, quantities) for phase, terms in costs.terms.items()}
         if kind == "stage":  # reading and writing in place of reading and map()
             write = costs.stored / machine.disk_write if machine.disk_write else 0.0
-            filling, limits = self._from_origin(costs.first, write, 0.0, self.ranks, level)
+            filling, limits = self._from_origin(costs.first, write, 0.0, level)
             disk = self.frames * write  # of all ranks of a node
             limits |= {"writing to disks": max(limits.pop("map()"), disk), "starting": extra["opening"]}
             return {"startup": extra["opening"], "map": max(filling, disk) + extra["after_map"]}, limits
         if kind == "first":
-            mapping, limits = self._from_origin(costs.first, costs.compute, costs.cpu_part, self.ranks, level)
+            mapping, limits = self._from_origin(costs.first, costs.compute, costs.cpu_part, level)
         else:
             mapping, limits = self._from_cache(level)
         mapping += extra["after_map"]
-        rounds = travel = 0.0
         most = forms.most_loaded(costs.parts * self.pairs, quantities["keys"], request.ranks, level)
-        if not costs.members:  # members' ranks negotiate with no other, and their pairs do not travel
-            combine = machine.combine or COMBINED_BYTES_PER_SECOND
-            if not machine.one_host:
-                rounds = forms.zazen_seconds(request.nodes, request.frames, self.latency, self.network, combine)
-            travel = forms.exchange_seconds(
-                self.pairs, request.nodes, request.ranks, self.latency, self.network, most
-            ) * (costs.terms["shuffle"]["travel"] or 1.0)  # fmt: skip
+        combine, rounds = machine.combine or COMBINED_BYTES_PER_SECOND, 0.0
+        if not machine.one_host:
+            rounds = forms.zazen_seconds(request.nodes, request.frames, self.latency, self.network, combine)
+        travel = forms.exchange_seconds(self.pairs, request.nodes, request.ranks, self.latency, self.network, most)
+        travel *= costs.terms["shuffle"]["travel"] or 1.0
         reducing, even = costs.reduce_byte * most + extra["reduce"], costs.reduce_byte * self.pairs / request.ranks
         limits |= {
             "starting": extra["startup"], "Zazen's rounds": extra["zazen"] if machine.one_host else rounds,
             "network": travel, "sorting pairs": extra["shuffle"], "reduce()": even,
             "reduce(), skew": reducing - even, "finish()": extra["finish"],
         }  # fmt: skip
-        if costs.members:  # other ranks wait for the busiest one
-            waiting = 1 - request.frames / (self.frames * request.nodes)
-            limits |= {"map()": limits["map()"] * (1 - waiting), "few members": mapping * waiting}
         return {
             "startup": extra["startup"], "zazen": extra["zazen"] + rounds, "map": mapping, "reduce": reducing,
             "shuffle": extra["shuffle"] + travel, "finish": extra["finish"], "rest": costs.rest,
@@ -265,10 +240,10 @@ class _Model:
         return 1 + spread * forms.most_of_normals(self.request.nodes, level)
 
     def _from_origin(
-        self, first: ReadCost, work: float, cpu_part: float, ranks: int, level: float
+        self, first: ReadCost, work: float, cpu_part: float, level: float
     ) -> tuple[float, dict[str, float]]:
-        """Return the map phase of `ranks` that share the origin."""
-        period, per_rank = max(1e-12, work + first.seconds), self.frames / self.per_node
+        """Return the map phase of ranks that share the origin."""
+        ranks, period, per_rank = self.request.ranks, max(1e-12, work + first.seconds), self.frames / self.per_node
         interval = self.per_node / forms.rank_rate(period, cpu_part, self.per_node, self.cores)  # a frame's seconds
         unshared = shared = per_rank * interval
         served = 0.0
@@ -290,33 +265,5 @@ class _Model:
         return max(shared, unshared * self._slowest(level), arriving) + self._tail(interval), limits
 
     def _tail(self, seconds: float) -> float:
-        """Return the delay of a node's last rank after the mean; zero for members, whose busiest rank is counted."""
-        return 0.0 if self.costs.members else forms.tail_seconds(int(self.frames), self.per_node, seconds)
-
-
-def large_members(sizes: Sequence[float], ranks: int) -> list[int]:
-    """Return the positions of the members that all ranks run together, given their bytes."""
-    least = max(WORTH, sum(sizes) / (LARGE * ranks))
-    return [index for index, size in enumerate(sizes) if size > least and ranks > 1]
-
-
-def busiest(frames: Sequence[int], frame_bytes: float, ranks: int, total: int) -> float:
-    """Return the frames of the busiest rank, for members of `frames` frames each, repeated or cut to `total` frames.
-
-    Ranks take members from a queue, the largest first: list scheduling of Graham, SIAM J. Appl. Math. 17, 416 (1969).
-    """
-    times, remaining = divmod(total, sum(frames))
-    if times * len(frames) > COUNTED:
-        return total / ranks + (1 - 1 / ranks) * min(max(frames), total / ranks / LARGE)  # the bound
-    counts = list(frames) * times
-    for count in frames:
-        if remaining > 0:
-            counts.append(min(count, remaining))
-            remaining -= count
-    large = large_members([count * frame_bytes for count in counts], ranks)
-    alone = set(range(len(counts))).difference(large)
-    single = sorted((counts[index] for index in alone), reverse=True)
-    loads = [0] * min(ranks, len(single))
-    for count in single:
-        heapq.heapreplace(loads, loads[0] + count)
-    return sum(counts[index] for index in large) / ranks + max(loads, default=0)
+        """Return the delay of a node's last rank after the mean."""
+        return forms.tail_seconds(int(self.frames), self.per_node, seconds)

@@ -1,6 +1,6 @@
 """Measurements of a run's ranks, for plans of other runs: the field ``planning`` of its record.
 
-They are gathered when the record is made. Only a sample of the frames and members of an ensemble are timed for it.
+They are gathered when the record is made. Only a sample of the frames is timed for it.
 """
 
 from __future__ import annotations
@@ -8,15 +8,14 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from himach.engine import Passed
-from himach.engine.clock import QUANTILES, RankTimes, time_quantiles
-from himach.engine.reducing import SHARD_GROUPS
+from himach.engine.clock import QUANTILES, time_quantiles
 from himach.output.record import Record
 from himach.ranks.collective import on_first_rank
 from himach.ranks.communicator import World
@@ -28,70 +27,22 @@ MAX_RANKS = 256
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
-@dataclass
-class MemberTimes:
-    """Times of the members of an ensemble that this rank ran."""
-
-    began: float = 0.0
-    busy: float = 0.0
-    cpu: float = 0.0
-    preparing: float = 0.0
-    read: dict[str, int] = field(default_factory=lambda: {"cache": 0, "origin": 0})
-    passes: list[RankTimes] = field(default_factory=list)
-
-    def add(self, times: RankTimes, read: Mapping[str, int], preparing: float) -> None:
-        """Add a member after its pass."""
-        self.passes.append(times)
-        self.preparing += preparing
-        self.read = {place: nbytes + read[place] for place, nbytes in self.read.items()}
-
-    def total(self) -> RankTimes:
-        """Return all passes as one; preparing counts as reading, all the rest as map()."""
-        passes = [times for times in self.passes if times.frames]
-        frames, pairs, keys, sent = (sum(getattr(times, name) for times in passes)
-                                     for name in ("frames", "pairs", "keys", "sent"))  # fmt: skip
-        reading = min(self.busy, self.preparing + sum(times.read * times.frames for times in passes))
-        n_frames = max(1, frames)
-        drift = _median([times.drift for times in passes]) if passes else 1.0
-        return RankTimes(
-            frames=frames, pairs=pairs, keys=keys, busy=self.busy, cpu=self.cpu, read=reading / n_frames,
-            compute=(self.busy - reading) / n_frames, drift=drift, shuffle=0.0, reduce=0.0, sent=sent,
-            quantiles=_distribution(times.quantiles for times in passes),
-        )  # fmt: skip
-
-
 def observation(
     world: World, passed: Passed, share: Share, read: Mapping[str, int], before: Mapping[str, float]
 ) -> Record:
-    """Return a plan's input from this run (collective)."""
+    """Return a plan's input from this run: the measurements of all ranks (collective)."""
     zazen = {**{part: share.seconds[part] for part in ("sets", "rounds")}, "reductions": sum(share.rounds.values())}
-    return _gather(world, passed.own, share.size, read, before, zazen, passed.parts, passed.spilled)
-
-
-def member_observation(world: World, members: MemberTimes) -> Record:
-    """Return the same for an ensemble whose members were run by single ranks, without pairs (collective)."""
-    times, before = members.total(), {"startup": members.began, "zazen": 0.0, "opening": members.began}
-    zazen = {"sets": 0.0, "rounds": 0.0, "reductions": 0}
-    frames = world.node.allreduce(times.frames)
-    return _gather(world, times, frames, members.read, before, zazen, [0] * SHARD_GROUPS, 0)
-
-
-def _gather(
-    world: World, times: RankTimes, frames: int, read: Mapping[str, int], before: Mapping[str, float],
-    zazen: dict[str, float], parts: list[int], spilled: int,
-) -> Record:  # fmt: skip
-    """Gather the measurements of all ranks; `frames`: number of this node's frames."""
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     columns = {
         **before,
         "cache_bytes": read["cache"],
         "origin_bytes": read["origin"],
         "memory": memory,
-        **asdict(times),
+        **asdict(passed.own),
     }
     quantiles = np.array(columns.pop("quantiles"), np.float32).tobytes()  # there may be thousands of ranks
     boot = None if world.leaders is None else BOOT.read_text()
-    gathered = world.comm.gather((world.node_index, boot, frames, list(columns.values()), quantiles))
+    gathered = world.comm.gather((world.node_index, boot, share.size, list(columns.values()), quantiles))
 
     def planning() -> Record:
         nodes, boots, shares, rows, distributions = zip(*gathered, strict=True)
@@ -107,7 +58,7 @@ def _gather(
             node_memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             share_frames=[shares[nodes.index(node)] for node in range(min(len(counts), MAX_RANKS))],
             frame_seconds=_distribution(np.frombuffer(data, np.float32).tolist() for data in distributions),
-            pair_bytes=parts, spilled=spilled, zazen=zazen,
+            pair_bytes=passed.parts, spilled=passed.spilled, zazen=zazen,
             ranks={"rank": listed, **{name: [values[i] for i in listed] for name, values in table.items()}},
             totals={name: {"sum": sum(values), "median": _median(values), "most": max(values)}
                     for name, values in by_name.items()},

@@ -32,19 +32,15 @@ TABLES: dict[str, tuple[str, Sequence[str]]] = {
     "times": ("s", ("ranks", "total", "low", "high", "efficiency", "limit")),
     "phases": ("s", PHASES),
     "nodes": ("GB", ("origin_gb", "node_memory_gb", "node_disk_gb")),
-    "failures": ("s", ("total", "restarted", "kept_pairs")),
 }
 #: For more than MANY times the frames of the longest record, its ranks must have mapped for at least SHORT seconds.
 MANY, SHORT = 10, 0.1
-#: Ratio of frame times at the end and beginning of a run above which costs drift; part of map() below which others
-#: used the processor.
-DRIFT, BUSY = 1.25, 0.8
 
 PathLike = str | os.PathLike[str]
 
 
 class Plan(dict[str, Table]):
-    """Tables of a plan by name: ``times``, ``phases``, ``nodes`` and, where a rate of failures is known, ``failures``.
+    """Tables of a plan by name: ``times``, ``phases`` and ``nodes``.
 
     Attributes
     ----------
@@ -169,7 +165,7 @@ def plan(
         check_length(costs, frames)
         per_node = ranks_per_node or max(1, round(runs[0].ranks / runs[0].nodes))
         requests = [PredictionInput(count, per_node, frames or costs.frames) for count in counts]
-        result = project(costs, target, requests, KINDS[:2] if costs.members else KINDS)  # members are staged singly
+        result = project(costs, target, requests, KINDS)
     except (ArithmeticError, TypeError, ValueError) as error:
         if isinstance(error, UsageError):
             raise
@@ -221,7 +217,7 @@ def check_length(costs: Costs, frames: int | None) -> None:
         )
 
 
-def project(costs: Costs, machine: Machine, requests: Sequence[PredictionInput], kinds: Sequence[Kind] = KINDS) -> Plan:
+def project(costs: Costs, machine: Machine, requests: Sequence[PredictionInput], kinds: Sequence[Kind]) -> Plan:
     """Return the plan for some requests."""
     rows: list[Prediction] = []
     notes: list[str] = []
@@ -242,11 +238,10 @@ def project(costs: Costs, machine: Machine, requests: Sequence[PredictionInput],
         raise UsageError("; ".join(notes))
     tables = {}
     for name, (unit, columns) in TABLES.items():
-        if matching := [row for row in rows if columns[-1] in row]:
-            cells: dict[str, Any] = {key: [row[key] for row in matching] for key in ("run", "nodes", *columns)}
-            amounts = [key for key in columns if key not in ("ranks", "efficiency", "limit")]
-            tables[name] = Table(cells | {key: Column([*map(_short, cells[key])], unit=unit) for key in amounts})
-    return Plan(tables, [*notes, *_coverage_notes(costs, machine, rows)])
+        cells: dict[str, Any] = {key: [row[key] for row in rows] for key in ("run", "nodes", *columns)}
+        amounts = [key for key in columns if key not in ("ranks", "efficiency", "limit")]
+        tables[name] = Table(cells | {key: Column([*map(_short, cells[key])], unit=unit) for key in amounts})
+    return Plan(tables, [*notes, *_coverage_notes(costs, rows)])
 
 
 def _short(value: float) -> float:
@@ -262,10 +257,9 @@ def _on_nodes(kind: Kind, text: str, reasons: Sequence[tuple[int, str]]) -> list
     return [f"{KIND_WORDS[kind]} on {count} node{'s' * (count != '1')} {text}: {reason}" for count, reason in counts]
 
 
-def _coverage_notes(costs: Costs, machine: Machine, rows: Sequence[Prediction]) -> list[str]:
-    """Return notes on the accuracy of such predictions, on doubts, and on cases that no measurement covers."""
+def _coverage_notes(costs: Costs, rows: Sequence[Prediction]) -> list[str]:
+    """Return notes on the accuracy of such predictions, on doubts, and on cases that no record covers."""
     most, ranks, longest = (max(row[name] for row in rows) for name in ("nodes", "ranks", "frames"))
-    measured = max(accuracy.nodes for accuracy in ACCURACY.values())
     recorded = {run.ranks for run in costs.records}
     kinds = {row["run"] for row in rows if row["error"] < LOOSE}
     spilled = max((row["nodes"] for row in rows if row["spills"]), default=0)
@@ -274,24 +268,10 @@ def _coverage_notes(costs: Costs, machine: Machine, rows: Sequence[Prediction]) 
         (any(row["error"] >= LOOSE for row in rows),
          f"such predictions were off by up to {LOOSE:.0%}, so low and high are at least so far from total. Records of "
          "first and second runs on 1, 2 and 4 nodes, and 'himach bench machine', tell more"),
-        *((not 1 / DRIFT < run.drift < DRIFT,
-           f"{run.name}: the last frames that a rank mapped took {run.drift:.2g} times as long in map() as its first "
-           "ones; other frames may cost more or less than the mean that is taken") for run in costs.records),
-        *((run.cpu < BUSY * run.computing,
-           f"{run.name}: processors were busy for {run.cpu / max(run.computing, 1e-9):.0%} of map(); unless map() "
-           "waits itself, others used the machine, and on a free one it takes less") for run in costs.records),
-        (bool(costs.members) and longest != costs.frames,
-         f"{longest:,} frames: members are taken to be as long as in the records, and more or fewer"),
         (spilled > 0,
          f"not covered by the model: on {spilled:,} nodes and fewer, pairs are more than a quarter of a node's memory, "
          "and go by way of its disk"),
     ]  # fmt: skip
-    by_measurement = [
-        (most > measured, f"more than {measured} nodes"),
-        (not machine.one_host and most > 1, "nodes that are machines of their own, and their network"),
-        (any(row["run"] == "first" for row in rows), "first runs that keep the frames they read"),
-        (machine.node_mtbf is not None, "failures, which are taken to come at a constant rate"),
-    ]
     by_record = [
         (longest > 4 * costs.frames,
          f"{longest:,} frames, {longest / costs.frames:.3g} times those of the longest run (pairs are taken to grow "
@@ -300,7 +280,6 @@ def _coverage_notes(costs: Costs, machine: Machine, rows: Sequence[Prediction]) 
          f"more than {max(recorded)} ranks (starting and meeting are taken to last as long)"),
         (ranks // most > max(recorded), f"{ranks // most} ranks of one node, which share its memory's bandwidth"),
     ]  # fmt: skip
-    for source, cases in (("measurement", by_measurement), ("record", by_record)):
-        several = "; ".join(text for applies, text in cases if applies)
-        notes.append((bool(several), f"not covered by any {source}: {several}"))
+    several = "; ".join(text for applies, text in by_record if applies)
+    notes.append((bool(several), f"not covered by any record: {several}"))
     return [note for applies, note in notes if applies]

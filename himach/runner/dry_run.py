@@ -104,7 +104,7 @@ def plan_text(world: World, job: Job, plans: Sequence[TrajectoryPlan], members: 
     lines = [parts_text([("run", table)])]
     if job.pairs is not None:
         lines.append("Pairs that are kept are not looked at: frames that they cover need not be read.")
-    return "\n\n".join([*lines, _times(world, job, counts)])
+    return "\n\n".join(lines if members else [*lines, _times(world, job, counts)])
 
 
 def _frame_bytes(opened: OpenFrames) -> float:

@@ -218,8 +218,6 @@ def _conclude(
     if job.member is None:
         opening = {**earlier, "opening": run.opened.at - run.started}
         planning["planning"] = observation(world, passed, run.share, read, opening)
-    else:  # the ensemble's record has the times of all members
-        run.common.times.add(passed.own, read, run.opened.at - run.opening)
     record = {
         **request,
         "analyses": request["analyses"] if job.member else with_intervals(request["analyses"], place.labels, estimates),

@@ -28,7 +28,6 @@ from himach.io.server.survey import ServedStore
 from himach.io.store.store import Store
 from himach.io.trajectories.urls.url_names import public_name
 from himach.io.universe.view import View
-from himach.planning.observation import MemberTimes
 from himach.ranks.collective import on_first_rank, run_collectively, warn_once
 from himach.ranks.communicator import World
 from himach.ranks.launch.memory import default_memory, scratch_directory
@@ -50,7 +49,6 @@ class EnsembleContext:
     store: tuple[Store | ServedStore | None, int] | None = None  # the cache and its quota in bytes
     request: dict[str, Any] = field(default_factory=dict)  # request fields of the first member's record
     guarded: bool = True  # whether to check what map() changes
-    times: MemberTimes = field(default_factory=MemberTimes)
 
 
 @dataclass

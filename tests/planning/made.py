@@ -20,15 +20,13 @@ def record(
     hosts=None,
     shuffle=0.02,
     parts=None,
-    drift=1.0,
-    busy_part=1.0,
 ):
     """Return the record of a run whose frames are shared evenly, as run.json has it."""
     each = [frames * (i + 1) // ranks - frames * i // ranks for i in range(ranks)]
     busy = [count * (compute + read) for count in each]
     constants = {
         "startup": startup, "opening": 0.8 * startup, "zazen": 0.01, "memory": 100_000_000, "keys": 64 // ranks,
-        "read": read, "compute": compute, "drift": drift, "shuffle": shuffle, "reduce": reduce / ranks, "sent": 0,
+        "read": read, "compute": compute, "shuffle": shuffle, "reduce": reduce / ranks, "sent": 0,
     }  # fmt: skip
     table = {
         "rank": list(range(ranks)),
@@ -36,7 +34,7 @@ def record(
         "cache_bytes": [count * frame_bytes * cached for count in each],
         "origin_bytes": [count * frame_bytes * (1 - cached) for count in each],
         "busy": busy,
-        "cpu": [value * busy_part for value in busy],
+        "cpu": busy,
         **dict.fromkeys(("frames", "pairs"), each),
         **{name: [value] * ranks for name, value in constants.items()},
     }

@@ -49,45 +49,6 @@ def test_the_largest_of_many_is_that_of_draws(count):
     assert math.isfinite(forms.most_of_normals(10**13, 0.95))
 
 
-def drawn_seconds(
-    startup: float, mapping: float, rest: float, every: float, rate: float, rng: np.random.Generator, most: int = 10_000
-) -> float:
-    """Return one draw of the time of a run that goes on where the last commit was."""
-    spent, done = 0.0, 0.0
-    every = min(every, mapping) or every
-    for _ in range(most):
-        left = startup + (mapping - done) + rest
-        failed = rng.exponential(1 / rate) if rate > 0 else math.inf
-        if failed >= left:
-            return spent + left
-        spent += failed
-        done = min(mapping, done + max(0.0, failed - startup) // every * every)
-    return math.inf
-
-
-@pytest.mark.parametrize(("seconds", "rate"), [(120.0, 0.001), (120.0, 0.02), (12.0, 0.0)])
-def test_expected_times_of_runs_that_fail_are_means_of_draws(seconds, rate):
-    rng = np.random.default_rng(7)
-    drawn = np.mean([drawn_seconds(0.0, 0.0, seconds, 1.0, rate, rng) for _ in range(4000)])
-    whole = forms.expected_seconds(0.0, 0.0, seconds, 1.0, rate)
-    assert whole == pytest.approx(drawn, rel=0.12)
-    split = (0.1 * seconds, 0.8 * seconds, 0.1 * seconds)
-    every = 0.4 * seconds
-    kept = np.mean([drawn_seconds(*split, every, rate, rng) for _ in range(4000)])
-    assert forms.expected_seconds(*split, every, rate) == pytest.approx(kept, rel=0.12)
-    assert forms.expected_seconds(*split, every, rate) <= whole * 1.12
-    long = forms.expected_seconds(*split, 10 * seconds, rate)
-    assert long == pytest.approx(
-        np.mean([drawn_seconds(*split, 10 * seconds, rate, rng) for _ in range(4000)]), rel=0.12
-    )
-    assert long <= whole * (1 + 1e-9)
-
-
-def test_a_run_that_never_ends_is_told_as_such():
-    assert forms.expected_seconds(0.0, 0.0, 1e6, 30, 1.0) == math.inf
-    assert forms.expected_seconds(1e6, 1.0, 1.0, 30, 1.0) == math.inf
-
-
 @given(
     ranks=st.lists(st.integers(1, 64), min_size=3, max_size=6, unique=True),
     constant=st.floats(0, 10), slope=st.floats(0, 1),

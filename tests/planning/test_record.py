@@ -140,17 +140,6 @@ def test_times_that_are_kept_are_few():
     assert costs.of_rank(Clock(), 0, 0, 0).frames == 100_000
 
 
-@pytest.mark.parametrize(("growth", "drift"), [(0.0, 1), (0.0002, (0.002 + 0.0002 * 48.5) / (0.002 + 0.0002 * 8.5))])
-def test_frames_that_cost_more_and_more_are_told(monkeypatch, growth, drift):
-    """The last third beside the first, each without its longest tenth."""
-    now = [0.0]
-    monkeypatch.setattr("himach.engine.clock.perf_counter", lambda: now[0])
-    costs = FrameCosts()
-    for number in costs.watch(iter(range(60)), 60):
-        now[0] += 0.002 + growth * number
-    assert costs.of_rank(Clock(), 0, 0, 0).drift == pytest.approx(drift)
-
-
 def test_quantiles_are_numpys():
     times = np.random.default_rng(4).exponential(size=101)
     for sample in (times, times[:1], times[:2], times[:34]):

@@ -25,7 +25,6 @@ from himach.io.datasets.request import FramesRequest
 from himach.output.claim import FOLDER, PAIRS
 from himach.output.directory import write_features
 from himach.output.file_names import lasting_name
-from himach.planning.model import large_members
 from himach.ranks.collective import Meeting, is_everywhere, on_first_rank, run_collectively
 from himach.ranks.communicator import World, alone
 from himach.ranks.launch.memory import MIN_LIMIT_BYTES, default_memory
@@ -112,6 +111,12 @@ def distribute(world: World, job: FramesRequest, members: Sequence[Member]) -> t
     return large, [at for at, home in zip(small, homes, strict=True) if home == world.node_index]
 
 
+def large_members(sizes: Sequence[float], ranks: int) -> list[int]:
+    """Return the positions of the members that all ranks run together, given their bytes."""
+    least = max(WORTH, sum(sizes) / (LARGE * ranks))
+    return [index for index, size in enumerate(sizes) if size > least and ranks > 1]
+
+
 def _sizes(members: Sequence[Member]) -> list[float]:
     """Return the bytes of each member's files, with the median size for a member without files here."""
     known_sizes = [_bytes(member.trajectories) for member in members]
@@ -164,6 +169,10 @@ def _cached(world: World, job: FramesRequest, members: Sequence[Member]) -> list
 RECORD_FIELDS = ("frames", "faulty", "reused", "assignment", "bytes", "pairs", "seconds", "dataset", "system")
 #: Phases whose times are summed over a rank's members.
 PHASES = ("zazen", "map", "shuffle", "reduce", "finish")
+#: A member is large above 1 / LARGE of a rank's even share; smaller ones even each other out.
+LARGE = 4
+#: Bytes of a trajectory above which it is worth synchronising all ranks.
+WORTH = 32 << 20
 #: Check what map() changes in every member until one succeeds, then in every N-th: it costs as much as 100 frames.
 GUARDED = 10
 
@@ -199,12 +208,9 @@ class MemberRunner:
 
     def run(self, world: World, at: int) -> MemberRun:
         """Run the member at position `at` on the ranks of `world`."""
-        member, times = self.members[at], self.common.times
+        member = self.members[at]
         self.common.guarded = world.comm.size > 1 or not self.has_full_record or at % GUARDED == 0
-        wall_start, cpu_start = time.perf_counter(), time.process_time()
         result = attempt(world, member, partial(self._run_member, world, member))
-        times.busy += time.perf_counter() - wall_start
-        times.cpu += time.process_time() - cpu_start
         return MemberRun(error=result) if isinstance(result, HimachError) else result
 
     def _run_member(self, world: World, member: Member) -> MemberRun:

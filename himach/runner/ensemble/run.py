@@ -18,7 +18,6 @@ from himach.io.datasets.member import Member, read_members, truncate
 from himach.io.datasets.opening import open_store
 from himach.io.trajectories.urls.url_names import absolute, public_name
 from himach.output.record import Record
-from himach.planning.observation import member_observation
 from himach.ranks.collective import largest, on_first_rank
 from himach.ranks.communicator import World
 from himach.runner.ensemble.joint_outcome import join
@@ -51,11 +50,9 @@ def perform(world: World, job: Job, ensemble: str | os.PathLike[str] | Sequence[
         try:
             common = EnsembleContext(open_store(comm, job.cache))
             runner = MemberRunner(job, place, members, world.node.size, started, common, travels=comm.size > 1)
-            common.times.began = time.time() - started
             runs = each_member(world, job, members, runner.run, place.quiet)
-            planning = member_observation(world, common.times)
             seconds = largest(comm, runner.seconds)
-            outcome = on_first_rank(comm, partial(_conclude, world, place, members, runs, seconds, planning, started))
+            outcome = on_first_rank(comm, partial(_conclude, world, place, members, runs, seconds, started))
         finally:
             if directory is not None:
                 directory.release()
@@ -81,7 +78,6 @@ def _conclude(
     members: Sequence[Member],
     runs: Sequence[MemberRun],
     seconds: Mapping[str, float],
-    planning: Record,
     started: float,
 ) -> RankOutcome:
     """Join the members' outcomes and write them. On the first rank."""
@@ -96,7 +92,7 @@ def _conclude(
     phases = {name: seconds[name] for name in PHASES}
     record = _ensemble_record(world, job, members, runs, started, phases)
     record |= {"warnings": list(place.warned), "analyses": with_groups(record["analyses"], job.level)}
-    record |= {"units": units(place.labels, outcomes), "planning": planning}
+    record["units"] = units(place.labels, outcomes)
     plots = [EnsemblePlot(owners, job.level) for _ in outcomes]
     if place.path is not None:
         staged = [file for run in runs for file in run.files] if job.features else []

@@ -103,7 +103,7 @@ from types import SimpleNamespace
 
 import himach
 from himach.ranks import collective
-from himach.planning import model
+from himach.runner.ensemble import member_run
 
 looks = []
 
@@ -116,7 +116,7 @@ def monotonic():
     return time.monotonic() + len(looks)
 
 def test_busy(monkeypatch):
-    monkeypatch.setattr(model, "WORTH", 0)
+    monkeypatch.setattr(member_run, "WORTH", 0)
     monkeypatch.setattr(collective, "time", SimpleNamespace(sleep=time.sleep, monotonic=monotonic))
     folder = {str(folder)!r}
     result = himach.run({str(tmp_path / "busy.py")!r}, ensemble=folder + "/ensemble.csv", cache="off")

@@ -61,11 +61,10 @@ def test_each_member_is_as_it_is_alone(folder):
 def test_members_that_all_ranks_run_together_leave_the_same_bytes(folder, whole, tmp_path):
     (tmp_path / "ranks_ensemble.py").write_text(f"""
 import himach
-from himach.planning import model
 from himach.runner.ensemble import member_run
 
 def test_together(monkeypatch):
-    monkeypatch.setattr(model, "WORTH", 0)
+    monkeypatch.setattr(member_run, "WORTH", 0)
     folder, out, found = {str(folder)!r}, {str(tmp_path / "out")!r}, []
 
     own = member_run.distribute
