@@ -171,8 +171,6 @@ class Stays:
         Limits of `survival` at each time by itself: float64 (n,). They are 1 at time 0, and nan where none is left.
     mean
         Mean residence time, if stays end at the same rate however long they have lasted.
-    restricted
-        Mean of the shorter of a stay and the longest duration seen, for which no such thing is supposed.
     ended, cut
         Number of stays that ended, and of those that were cut off.
     """
@@ -182,7 +180,6 @@ class Stays:
     low: FloatArray
     high: FloatArray
     mean: Estimate[float]
-    restricted: Estimate[float]
     ended: int
     cut: int
 
@@ -201,7 +198,7 @@ def stays(durations: npt.ArrayLike, ended: npt.ArrayLike, level: float = 0.95) -
     divided by the number that ended. This is the likeliest mean where stays end at the same rate however long they have
     lasted (two states, exponential), and is without bias then, but for one part in the number that ended, even where
     most stays outlast the run. Where stays are of several kinds, no estimate from short runs knows how long the long
-    ones last: `restricted` tells the mean up to the longest duration seen, whatever the distribution.
+    ones last.
 
     Parameters
     ----------
@@ -242,15 +239,13 @@ def stays(durations: npt.ArrayLike, ended: npt.ArrayLike, level: float = 0.95) -
     times, n_ended = np.unique(lasted[has_ended], return_counts=True)
     at_risk = len(lasted) - np.searchsorted(np.sort(lasted), times, side="left")
     survival: FloatArray = np.cumprod(1 - n_ended / at_risk, dtype=np.float64)
-    low, high, terms = _band(survival, n_ended, at_risk, level)
-    times, survival = np.insert(times, 0, 0.0), np.insert(survival, 0, 1.0)
+    low, high = _band(survival, n_ended, at_risk, level)
     return Stays(
-        times=times,
-        survival=survival,
+        times=np.insert(times, 0, 0.0),
+        survival=np.insert(survival, 0, 1.0),
         low=np.append(1, low),
         high=np.append(1, high),
         mean=mean_stay(lasted.sum(), has_ended.sum(), level),
-        restricted=_restricted(times, survival, terms, float(lasted.max()), level),
         ended=int(has_ended.sum()),
         cut=int((~has_ended).sum()),
     )
@@ -300,29 +295,12 @@ def mean_stay(total: npt.ArrayLike, ended: npt.ArrayLike, level: float = 0.95) -
 
 def _band(
     survival: FloatArray, n_ended: npt.NDArray[np.int64], at_risk: npt.NDArray[np.int64], level: float
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return log-log limits of a survival curve, and the terms of Greenwood's sum; nan where no stay is left."""
+) -> tuple[FloatArray, FloatArray]:
+    """Return log-log limits of a survival curve, by Greenwood's sum; nan where no stay is left."""
     remaining = at_risk - n_ended
     terms = np.divide(n_ended, at_risk * remaining, out=np.full(len(n_ended), np.nan), where=remaining > 0)
     inside = (survival > 0) & (remaining > 0)
     log = np.log(np.where(inside, survival, 0.5))
     spread = normal(level) * np.sqrt(np.cumsum(terms)) / np.abs(log)
     low, high = np.exp(log * np.exp(spread)), np.exp(log * np.exp(-spread))
-    return np.where(inside, low, np.nan), np.where(inside, high, np.nan), terms
-
-
-def _restricted(
-    times: FloatArray, survival: FloatArray, terms: FloatArray, longest: float, level: float
-) -> Estimate[float]:
-    """Return the area below a survival curve up to the longest duration, with Greenwood's error."""
-    areas = survival * np.diff(np.append(times, longest))
-    value, n_ends = float(areas.sum()), len(terms)
-    beyond = areas[::-1].cumsum()[::-1][1:]  # after each end
-    error = math.sqrt(float(np.nansum(beyond**2 * terms))) if n_ends > 1 else math.nan
-    half = normal(level) * error
-    method = f"area of the Kaplan-Meier curve up to {longest:g}" if n_ends > 1 else "none: fewer than two ends"
-    high = min(value + half, longest) if n_ends > 1 else math.nan
-    return Estimate(
-        value=value, low=value - half, high=high, level=level, error=error, n_eff=float(n_ends), method=method,
-        converged=n_ends > 1,
-    )  # fmt: skip
+    return np.where(inside, low, np.nan), np.where(inside, high, np.nan)

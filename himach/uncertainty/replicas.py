@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,12 +27,6 @@ from himach.uncertainty.estimate import (
 
 V = TypeVar("V", float, FloatArray)
 
-#: Most divisions of all runs into two groups that are enumerated.
-MOST_DIVISIONS = 20_000
-#: Values of a curve whose sums over all divisions are in memory at the same time, 10 MB.
-BINS_AT_ONCE = 64
-#: Differences of sums that may be due to rounding, relative to the largest possible sum.
-TIE = 100 * float(np.finfo(np.float64).eps)
 #: Reason for a missing interval.
 SINGLE = "none: a single run does not tell how runs differ"
 
@@ -120,19 +113,14 @@ class Difference(Estimate[V]):
     ----------
     df
         Degrees of freedom, by Welch and Satterthwaite; nan where there is no spread. Of the type and shape of `value`,
-        as are `p` and `p_exact`.
+        as is `p`.
     p
         Probability of a difference at least as large, of either sign, if the true means are equal: Welch's t test. It
         is nan where there is no spread.
-    p_exact
-        The same if the runs of both groups are drawn from one distribution, whatever that is: the permutation test
-        over all ways to divide the runs; nan where there are more than 20 000 of these, or two runs in all. It cannot
-        be below 2 / (number of ways): with 3 and 3 runs, 0.1.
     """
 
     df: V
     p: V
-    p_exact: V
 
     def _basis(self) -> str:
         return self.method
@@ -155,14 +143,12 @@ def difference(first: npt.ArrayLike, second: npt.ArrayLike, level: float = 0.95)
     -------
     Difference
         Its `value` is the mean of `second` less that of `first`; its `n_eff` and `blocks` are the number of all runs.
-        It is not converged with a single run in a group: limits, `error`, `df` and `p` are nan then, but `p_exact` is
-        known of three runs or more. Where all runs of each group have the same value, the limits are `value`, `error`
-        is 0, and `p` is nan.
+        It is not converged with a single run in a group: limits, `error`, `df` and `p` are nan then. Where all runs of
+        each group have the same value, the limits are `value`, `error` is 0, and `p` is nan.
 
     References
     ----------
-    Welch, Biometrika 34, 28 (1947); degrees of freedom: Satterthwaite, Biometrics Bull. 2, 110 (1946). Permutation
-    test: Ernst, Statist. Sci. 19, 676 (2004), 10.1214/088342304000000396.
+    Welch, Biometrika 34, 28 (1947); degrees of freedom: Satterthwaite, Biometrics Bull. 2, 110 (1946).
 
     Examples
     --------
@@ -185,7 +171,7 @@ def difference(first: npt.ArrayLike, second: npt.ArrayLike, level: float = 0.95)
     method = f"Welch's t over {n_first} and {n_second} runs" if converged else SINGLE
     return Difference.around(
         value, half, level=level, error=error, n_eff=float(n_first + n_second), blocks=n_first + n_second,
-        method=method, converged=converged, df=plain(df), p=plain(p), p_exact=plain(_permutation_p(*groups)),
+        method=method, converged=converged, df=plain(df), p=plain(p),
     )  # fmt: skip
 
 
@@ -241,30 +227,3 @@ def _moments(group: FloatArray) -> tuple[FloatArray, FloatArray]:
     if len(group) == 1:
         return mean, np.full(group.shape[1:], np.nan)
     return mean, np.asarray(np.where(equal, 0, group.var(axis=0, ddof=1) / len(group)))
-
-
-def _permutation_p(first: FloatArray, second: FloatArray) -> FloatArray:
-    """Return the two-sided p of the difference of means among all divisions of the runs.
-
-    The mean of one group grows with its sum, and the other's falls: sums of the smaller group suffice. Ties are judged
-    relative to the values; relative to the difference, as in SciPy, some are missed near 0.
-    """
-    smaller, larger = sorted((first, second), key=len)
-    n, shape = len(smaller) + len(larger), first.shape[1:]
-    # There are at least n divisions: for very many runs their number, of very many digits, is not computed.
-    if n < 3 or n > MOST_DIVISIONS or math.comb(n, len(smaller)) > MOST_DIVISIONS:
-        return np.full(shape, np.nan)
-    runs = np.concatenate([smaller, larger]).reshape(n, -1)
-    largest = np.abs(runs).max(axis=0)
-    runs = runs / np.where(largest > 0, largest, 1)
-    divisions = np.array(list(combinations(range(n), len(smaller))))  # the first is the given one
-    p = np.empty(runs.shape[1])
-    for start in range(0, len(p), BINS_AT_ONCE):
-        bins = slice(start, start + BINS_AT_ONCE)
-        sums = np.zeros((len(divisions), len(p[bins])))
-        for member in divisions.T:
-            sums += runs[member, bins]
-        tie = TIE * len(smaller)
-        least = np.minimum((sums <= sums[0] + tie).sum(axis=0), (sums >= sums[0] - tie).sum(axis=0))
-        p[bins] = np.minimum(1, 2 * least / len(divisions))
-    return p.reshape(shape)

@@ -133,18 +133,6 @@ def test_the_mean_is_all_time_over_stays_ended(given_stays):
         assert result.mean.low == pytest.approx(durations.sum() / -math.log(0.025))
 
 
-def test_the_restricted_mean_is_the_area_of_the_curve():
-    result = stays([1, 2, 4, 5, 6], [True, False, True, False, False])
-    # It is 1 up to 1, then 4/5 up to 4, then 8/15 up to 6.
-    assert result.restricted.value == pytest.approx(1 + 3 * 4 / 5 + 2 * 8 / 15)
-    # Greenwood's: areas beyond each end, 3.4667 and 1.0667, by deaths / (at risk * left), 1/20 and 1/6.
-    beyond = (3 * 4 / 5 + 2 * 8 / 15, 2 * 8 / 15)
-    assert result.restricted.error == pytest.approx(math.sqrt(beyond[0] ** 2 / 20 + beyond[1] ** 2 / 6))
-    assert result.restricted.value + 1.96 * result.restricted.error > 6
-    assert result.restricted.high == 6, "of no stay more was seen"
-    assert not stays([1, 2], [True, False]).restricted.converged
-
-
 @given(st.lists(st.tuples(st.floats(0, 100), st.booleans()), min_size=1, max_size=20), st.sampled_from([0.5, 0.95]))
 def test_mean_stays_of_many_are_those_of_each(drawn, level):
     kinds = [drawn, [(2.0, True)], [(3.0, False)], [(1.0, True), (4.0, False)]]

@@ -1,17 +1,14 @@
-"""Independent runs and two groups of them: Student's and Welch's t, the permutation test, Holm's correction."""
+"""Independent runs and two groups of them: Student's and Welch's t, Holm's correction."""
 
 import math
-from fractions import Fraction
-from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from himach.uncertainty import Difference, difference, holm, mean, replicas
-from himach.uncertainty.replicas import BINS_AT_ONCE, MOST_DIVISIONS
 
 NUMBERS = st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=12)
 
@@ -67,8 +64,6 @@ def test_curves_of_runs_are_taken_bin_by_bin():
 
 pytestmark = pytest.mark.filterwarnings("error")
 
-#: Values of runs as they are written down, so that ties are frequent.
-DECIMALS = st.lists(st.integers(-30, 30).map(lambda tenths: tenths / 10), min_size=2, max_size=5)
 PROBABILITIES = st.lists(st.floats(0, 1) | st.just(math.nan), min_size=1, max_size=12)
 
 
@@ -79,18 +74,7 @@ def groups(seed: int, n_first: int, n_second: int, *shape: int) -> tuple[np.ndar
 
 
 def fields(result: Difference) -> list:
-    return [result.value, result.low, result.high, result.error, result.df, result.p, result.p_exact]
-
-
-def exact(first: list[float], second: list[float]) -> float:
-    """Return p of the permutation test in fractions of integers, which know no rounding."""
-    runs = [Fraction(str(value)) for value in [*first, *second]]
-    means = []
-    for chosen in combinations(range(len(runs)), len(first)):
-        rest = [run for i, run in enumerate(runs) if i not in chosen]
-        means.append(sum(rest) / len(second) - sum(runs[i] for i in chosen) / len(first))
-    tails = sum(mean <= means[0] for mean in means), sum(mean >= means[0] for mean in means)
-    return min(1.0, 2 * min(tails) / len(means))
+    return [result.value, result.low, result.high, result.error, result.df, result.p]
 
 
 def slow_holm(p: list[float]) -> list[float]:
@@ -127,37 +111,12 @@ def test_a_far_difference_has_a_small_p():
     assert 0 < theirs < 1e-20
 
 
-@given(DECIMALS, DECIMALS)
-@example([0.2, 0.2, -1.0], [0.2, 0.0, -0.8, -0.2])  # the means are equal but for rounding; SciPy says 0.8
-def test_ties_are_those_of_exact_numbers(first, second):
-    assert difference(first, second).p_exact == pytest.approx(exact(first, second), rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    "n_first, n_second, known",
-    [(8, 8, True), (8, 9, False), (1, MOST_DIVISIONS - 1, True), (1, MOST_DIVISIONS, False), (10**6, 10**6, False)],
-)
-def test_as_many_divisions_are_gone_through_as_can_be(n_first, n_second, known):
-    first, second = groups(4, n_first, n_second)
-    assert math.isfinite(difference(first, second).p_exact) == known
-
-
-def test_a_long_curve_is_taken_in_parts():
-    first, second = groups(5, 3, 3, BINS_AT_ONCE + 1)
-    result = difference(first, second)
-    assert result.p_exact.tolist() == [exact(first[:, i], second[:, i]) for i in range(BINS_AT_ONCE + 1)]
-    assert "curve of 65 values" in str(result)
-
-
-@pytest.mark.parametrize(
-    "first, second, p_exact", [([1.0], [2.0], math.nan), ([1.0], [2.0, 3], 2 / 3), ([1.0], [2.0, 4, 3], 0.5)]
-)
-def test_a_single_run_has_no_interval(first, second, p_exact):
+@pytest.mark.parametrize("first, second", [([1.0], [2.0]), ([1.0], [2.0, 4, 3])])
+def test_a_single_run_has_no_interval(first, second):
     for result in (difference(first, second), difference(second, first)):
         assert not result.converged
         assert abs(result.value) == np.mean(second) - 1
-        assert np.isnan(fields(result)[1:-1]).all()
-        assert result.p_exact == pytest.approx(p_exact, nan_ok=True)
+        assert np.isnan(fields(result)[1:]).all()
         assert result.method == "none: a single run does not tell how runs differ"
         assert "not converged" in str(result)
 
@@ -166,8 +125,7 @@ def test_groups_without_spread_have_no_p():
     result = difference([0.1, 0.1, 0.1], [0.3, 0.3, 0.3])  # numpy's variance of these is not 0
     assert (result.value, result.low, result.high, result.error) == (0.3 - 0.1, 0.3 - 0.1, 0.3 - 0.1, 0)
     assert np.isnan([result.p, result.df]).all()
-    assert (result.p_exact, result.converged) == (0.1, True)
-    assert difference([2, 2], [2, 2]).p_exact == 1
+    assert result.converged
 
 
 def test_a_single_group_without_spread_counts_as_exactly_known():

@@ -24,7 +24,7 @@ ESTIMATE = ("mean", "low", "high")
 #: Group of all members if none has a group.
 EVERYONE = "all"
 #: Columns of group tables; a key with such a name is renamed.
-FIGURES = ("mean", "low", "high", "p", "p_exact")
+FIGURES = ("mean", "low", "high", "p")
 COLUMNS = ("group", "column", "n", *FIGURES)
 #: Places of two members are the same if they differ by at most this fraction of the axis's smallest step.
 ROUNDING = 1e-3
@@ -114,10 +114,10 @@ def group_table(members: Sequence[Member], tables: Sequence[Table], roles: Roles
             {"column": name, "group": f"{b} - {a}", **_difference(values[spans[a]], values[spans[b]], level)}
             for a, b in itertools.combinations(spans, 2)
         ]
-        for p in ("p", "p_exact") if pairs else ():
-            corrected = np.split(holm(np.concatenate([pair[p] for pair in pairs])), len(pairs))
+        if pairs:
+            corrected = np.split(holm(np.concatenate([pair["p"] for pair in pairs])), len(pairs))
             for pair, p_values in zip(pairs, corrected, strict=True):
-                pair[p] = p_values
+                pair["p"] = p_values
         rows += pairs
     return _as_table(rows, keys, tables, roles, level)
 
@@ -235,9 +235,6 @@ def _difference(first: Floats, second: Floats, level: float) -> dict[str, Any]:
         estimate = difference(present[0], present[1], level)
         row["mean"][rows], row["low"][rows], row["high"][rows] = estimate.value, estimate.low, estimate.high
         row["p"][rows] = estimate.p
-        # A row that is equal in all members is no test (g(r) where no atom can be): it would cost others power.
-        same = (estimate.value == 0) & (estimate.error == 0)
-        row["p_exact"][rows] = np.where(same, np.nan, estimate.p_exact)
     return row
 
 
@@ -270,7 +267,7 @@ def _as_table(
     for name, cells in keys.items():
         columns[f"{name}_2" if name in COLUMNS else name] = Column(cells * len(rows), _unit(tables, [name]))
     unit = _unit(tables, roles.values)
-    for name in ("mean", "low", "high", "n", *(("p", "p_exact") if compared else ())):
+    for name in ("mean", "low", "high", "n", *(("p",) if compared else ())):
         figures = np.concatenate([row[name] for row in rows])
         columns[name] = Column(figures, unit) if name in FIGURES[:3] else figures
     table = Table(columns)

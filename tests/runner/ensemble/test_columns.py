@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from runner.ensemble.simulations import FRAMES, NAMES
+from runner.ensemble.simulations import FRAMES
 from support import plain
 from support.commands import himach
 from support.sample_runs import BUILTIN_RUNS, builtin_tables
@@ -231,24 +231,10 @@ def test_a_dry_run_tells_of_all_members(folder, ensemble_words, tmp_path):
         assert figures["from the origin"] == ("0" if ran else str(frames)) and figures["atoms"] == "500"
         assert figures["in caches, alien"] == (str(frames) if ran else "0")
         assert "member r10 failed: " in done.stdout
-        assert ("As a second run" in done.stdout) == ran
         if not ran:
-            assert not (tmp_path / "out").exists() and "'himach plan DIR --frames 125" in done.stdout
+            assert not (tmp_path / "out").exists()
             himach("run", *words, "--force", code=1)
     done = himach("run", *ensemble_words[:-1], folder / "r*.nothing", "--dry-run")
     assert done.returncode == 2 and "no file matches" in done.stderr
     done = himach("run", "rmsd", "-p", "selection=name XX", *ensemble_words[3:], "--dry-run")
     assert done.returncode == 2 and "member r1 failed" in done.stderr
-
-
-def test_info(folder, tmp_path):
-    done = himach("info", "--ensemble", folder / "ensemble.csv", "--cache", tmp_path / "store", code=0)
-    lines = [line.split() for line in done.stdout.splitlines()]
-    assert [line[0] for line in lines[1:]] == NAMES
-    shown = dict(zip(lines[0], lines[-2], strict=False))
-    assert shown["frames"] == "12" and shown["atoms"] == "500" and shown["dt_ps"] == "5.0" and shown["format"] == "XTC"
-    (tmp_path / "bad.csv").write_text(
-        f"name,trajectory,topology\na,none.xtc,top.pdb\nb,{folder}/r1.xtc,{folder}/top214.pdb\n"
-    )
-    done = himach("info", "--ensemble", tmp_path / "bad.csv", "--cache", tmp_path / "store")
-    assert done.returncode == 1 and "member a: there is no trajectory none.xtc" in done.stderr and "31" in done.stdout
