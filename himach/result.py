@@ -184,8 +184,8 @@ class Result:
         Where the first column is of floats that ascend, such as ``time_ps`` or ``r``, it is the dimension; else there
         is one of rows, ``row``. Limits are variables of their own, ``<column>_low`` and ``<column>_high``, and their
         level of confidence is the attribute ``level``. ``time_ps`` and ``frame`` are coordinates wherever they stand.
-        Of an ensemble ``member`` is a dimension, with nan where a member has no value, and its group and metadata are
-        coordinates; where more than half of that would be empty, ``member`` is a coordinate of rows.
+        Of an ensemble ``member`` and its group are coordinates of rows, too;
+        ``dataset.set_index(row=["member", "time_ps"]).unstack("row")`` makes members a dimension.
 
         Parameters
         ----------

@@ -1,17 +1,11 @@
-"""Columns for other programs: `unify_types()` gives them one type, `to_xarray()` makes a dataset of them.
-
-`find_grid()` finds the grid of a table's rows: their axis, and the members of an ensemble.
-"""
+"""Columns for other programs: `unify_types()` gives them one type, `to_xarray()` makes a dataset of them."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from himach.analysis import FRAME, TIME
 from himach.errors import UsageError
@@ -22,12 +16,10 @@ if TYPE_CHECKING:
 
 Columns: TypeAlias = Mapping[str, Any]
 
-#: The column that names the member of an ensemble, and the dimension of rows without an axis.
-MEMBER, ROW = "member", "row"
+#: The dimension of rows without an axis.
+ROW = "row"
 #: Columns that locate a row, at any position in the table.
-WHERE = (MEMBER, "group", TIME, FRAME)
-#: Places of members are one if they differ by less than this part of the least spacing within a member.
-ROUNDING = 0.01
+WHERE = ("member", "group", TIME, FRAME)
 #: Types of a column's cells, None aside -> type of the converted column.
 KINDS: dict[frozenset[type], type] = {frozenset({kind}): kind for kind in (bool, int, float)}
 KINDS[frozenset({int, float})] = float
@@ -42,18 +34,16 @@ def to_xarray(columns: Columns, units: Mapping[str, str], level: float | None) -
         import xarray
     except ImportError:
         raise UsageError("to_xarray() needs xarray, which is not installed: pip install 'himach[xarray]'") from None
-    grid = find_grid(columns)
-    dims = list(grid.dims)
-    variables: dict[str, tuple[list[str], npt.NDArray[Any], dict[str, Any]]] = {}
+    axis = next(iter(columns), None)
+    dim = axis if axis is not None and _is_axis(axis, columns[axis]) else ROW
+    variables = {}
     for name, cells in columns.items():
         attributes = {"units": unit} if (unit := units.get(name)) else {}
-        if name == grid.axis:
-            variables[name] = ([name], grid.dims[name], attributes)
-        elif name in grid.own:
-            variables[name] = ([MEMBER], grid.member_values(cells), attributes)
-        else:  # a variable named as a dimension is its coordinate
-            variables[f"{name}_" if name == ROW and ROW in dims else name] = (dims, grid.lay_out(cells), attributes)
-    places = {name for name in variables if name in (*WHERE, *dims, *grid.own)}
+        is_complex = isinstance(cells, np.ndarray) and cells.dtype.kind == "c"
+        # a variable named as a dimension is its coordinate
+        variable = f"{name}_" if name == ROW == dim else name
+        variables[variable] = ([dim], to_array(cells if is_complex else unify_types(cells)), attributes)
+    places = {name for name in variables if name in (*WHERE, dim)}
     return xarray.Dataset(
         {name: variable for name, variable in variables.items() if name not in places},
         {name: variables[name] for name in variables if name in places},
@@ -96,101 +86,9 @@ def to_array(cells: Cells) -> Any:
     return np.array([*cells, None], object)[:-1]
 
 
-@dataclass(frozen=True, eq=False)
-class Grid:
-    """The grid of a table's rows."""
-
-    axis: str | None  # column of the axis; None: rows are only counted
-    dims: Mapping[str, Any]  # places along each dimension: members, then the axis or rows
-    own: Sequence[str]  # columns constant within each member, if members are a dimension
-    rows: npt.NDArray[np.int64]  # place of each row in the grid, which is raveled
-
-    def lay_out(self, cells: Cells) -> npt.NDArray[Any]:
-        """Return a column as an array with the dimensions of the grid; missing rows are nan, NaT or None."""
-        column = to_array(cells if isinstance(cells, np.ndarray) and cells.dtype.kind == "c" else unify_types(cells))
-        shape = [len(places) for places in self.dims.values()]
-        if len(self.rows) < math.prod(shape):
-            column = _with_gaps(column)
-        fill = {"O": None, "m": "NaT", "M": "NaT", "f": np.nan, "c": np.nan}.get(column.dtype.kind, 0)
-        array = np.full(math.prod(shape), fill, column.dtype)
-        array[self.rows] = column
-        return array.reshape(shape)
-
-    def member_values(self, cells: Cells) -> npt.NDArray[Any]:
-        """Return the value of each member, (members,)."""
-        inner = math.prod(map(len, self.dims.values())) // len(self.dims[MEMBER])
-        first_rows = np.unique(self.rows // inner, return_index=True)[1]
-        column: npt.NDArray[Any] = to_array(unify_types(cells))[first_rows]
-        return column
-
-
-def find_grid(columns: Columns) -> Grid:
-    """Find the grid of a table's rows.
-
-    The axis is the first column if its floats ascend or descend; a single time (``time_ps``) is an axis, too. In an
-    ensemble, the columns of members precede it, and it has the places of all members. Members are a dimension unless
-    most places would be empty; with one row per member they are the only one.
-    """
-    first = next(iter(columns), None)
-    rows = 0 if first is None else len(columns[first])
-    if first == MEMBER and isinstance(columns[first], list) and rows:
-        grid = _find_member_grid(columns, list(map(str, columns[first])))
-        if grid is not None:
-            return grid
-    elif first is not None and _is_axis(first, [columns[first]]):
-        return Grid(first, {first: np.asarray(columns[first])}, (), np.arange(rows))
-    return Grid(None, {ROW: np.arange(rows)}, (), np.arange(rows))
-
-
-def _find_member_grid(columns: Columns, column: list[str]) -> Grid | None:
-    """Return the grid of an ensemble's table; None if rows are only counted."""
-    names = list(dict.fromkeys(column))
-    number = {name: i for i, name in enumerate(names)}
-    member = np.array([number[name] for name in column], np.int64)
-    if len(names) == len(column):
-        return Grid(None, {MEMBER: names}, [MEMBER], member)
-    member_rows = [np.flatnonzero(member == i) for i in range(len(names))]
-    own = [MEMBER]
-    for name in list(columns)[1:]:
-        cells = columns[name]
-        if isinstance(cells, np.ndarray) and _is_axis(name, [cells[rows] for rows in member_rows]):
-            break
-        if not all(len({repr(cells[row]) for row in rows}) == 1 for rows in member_rows):
-            return None
-        own.append(name)
-    else:
-        return None
-    places = _merge_places([np.asarray(columns[name])[rows] for rows in member_rows])
-    if len(names) * len(places) > 2 * len(column):
-        return None
-    order = np.argsort(places)
-    nearest = np.searchsorted((places[order][1:] + places[order][:-1]) / 2, np.asarray(columns[name]))
-    return Grid(name, {MEMBER: names, name: places}, own, member * len(places) + order[nearest])
-
-
-def _is_axis(name: str, members: Sequence[Cells]) -> bool:
-    """Tell whether a column is an axis: finite floats that ascend, or descend, in all members."""
-    arrays = [cells for cells in members if isinstance(cells, np.ndarray) and cells.dtype.kind == "f"]
-    if not arrays or len(arrays) < len(members) or not all(np.isfinite(array).all() for array in arrays):
+def _is_axis(name: str | None, cells: Any) -> bool:
+    """Tell whether the first column is an axis: finite floats that ascend or descend, or a single time."""
+    if not isinstance(cells, np.ndarray) or cells.dtype.kind != "f" or not np.isfinite(cells).all():
         return False
-    signs = {sign for array in arrays for sign in np.sign(np.diff(array)).tolist()}
+    signs = set(np.sign(np.diff(cells)).tolist())
     return len(signs) == 1 and 0 not in signs if signs else name == TIME
-
-
-def _merge_places(members: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Return the places of all members in their order; places that differ by rounding are merged."""
-    all_places = np.unique(np.concatenate(members))
-    gaps = [np.abs(np.diff(places)).min() for places in members if len(places) > 1]
-    is_new = np.diff(all_places, prepend=-np.inf) > (ROUNDING * min(gaps) if gaps else 0)
-    places: npt.NDArray[Any] = all_places[is_new]
-    return places[::-1] if any(len(array) > 1 and array[0] > array[-1] for array in members) else places
-
-
-def _with_gaps(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Convert a column to a type that can represent missing values."""
-    if column.dtype.kind in "fcmMO":
-        return column
-    exact = column.dtype.kind in "iu" and (
-        not len(column) or int(np.abs(column.astype(object)).max()) <= EXACT_INTEGERS
-    )
-    return column.astype(np.float64 if exact else object)

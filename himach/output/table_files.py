@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.errors import UsageError
-from himach.output.bridge import MEMBER, clean, find_grid, to_array, unify_types
+from himach.output.bridge import clean, to_array, unify_types
 from himach.output.cells import EXACT_INTEGERS, PIECE_CELLS, Cells, LongCells, plain
 from himach.output.table import Table, unique_columns
 
@@ -187,9 +187,9 @@ def _netcdf_names(names: Sequence[Any]) -> dict[Any, str]:
 
 
 def _xvg(table: Table, title: str) -> bytes:
-    """Return a table as ``.xvg``: numeric columns over the first one, of an ensemble a column for each member's."""
+    """Return a table as ``.xvg``: numeric columns over the first one."""
     x, *columns = _xvg_columns(table)
-    labels = [(label, table.units.get(name, "")) for label, name, _ in (x, *columns)]
+    labels = [(name, table.units.get(name, "")) for name, _ in (x, *columns)]
     units = {unit for _, unit in labels[1:]}
     shared = units.pop() if len(units) == 1 else ""
     lines = [
@@ -199,30 +199,18 @@ def _xvg(table: Table, title: str) -> bytes:
         VIEW,
         *(f'@ s{i} legend "{_axis_label(name, "" if shared else unit)}"' for i, (name, unit) in enumerate(labels[1:])),
     ]
-    rows = zip(*(map(str, cell_texts(name, cells)) for _, name, cells in (x, *columns)), strict=True)
+    rows = zip(*(map(str, cell_texts(name, cells)) for name, cells in (x, *columns)), strict=True)
     return "\n".join([*lines, *map(" ".join, rows), ""]).encode()
 
 
-def _xvg_columns(table: Table) -> list[tuple[str, str, Cells]]:
-    """Return numeric columns as label, name and cells; the axis first."""
-    grid = find_grid(table)
-    if MEMBER not in grid.own:
-        numbers = {name: cells for name, column in table.items() if (cells := _real(column)) is not None}
-        first = next(iter(table), None)
-        axis = "resid" if first == "residue" and "resid" in numbers else first  # its label is text
-        if axis not in numbers:
-            raise TypeError(f"an .xvg has numbers over numbers, and the first column, {first!r}, is none of numbers")
-        return [(name, name, numbers[name]) for name in (axis, *(name for name in numbers if name != axis))]
-    if grid.axis is None:
-        raise TypeError("an .xvg has numbers over numbers, and these are one row a member")
-    names = [name for name in table if name not in (grid.axis, *grid.own) and _real(table[name]) is not None]
-    columns = {name: column for name in names if (column := _real(grid.lay_out(table[name]))) is not None}
-    member_series = [
-        (f"{member} {name}", name, column[i])
-        for i, member in enumerate(grid.dims[MEMBER])
-        for name, column in columns.items()
-    ]
-    return [(grid.axis, grid.axis, grid.dims[grid.axis]), *member_series]
+def _xvg_columns(table: Table) -> list[tuple[str, Cells]]:
+    """Return the names and cells of numeric columns; the axis first."""
+    numbers = {name: cells for name, column in table.items() if (cells := _real(column)) is not None}
+    first = next(iter(table), None)
+    axis = "resid" if first == "residue" and "resid" in numbers else first  # its label is text
+    if axis not in numbers:
+        raise TypeError(f"an .xvg has numbers over numbers, and the first column, {first!r}, is none of numbers")
+    return [(name, numbers[name]) for name in (axis, *(name for name in numbers if name != axis))]
 
 
 def _real(cells: Cells) -> Cells | None:

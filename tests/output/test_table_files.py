@@ -262,21 +262,11 @@ def test_an_xvg_of_residues_is_over_their_numbers(tmp_path):
     assert text.splitlines()[-2:] == ["3 0.5", "4 1.5"]
 
 
-def test_an_xvg_of_an_ensemble_has_a_column_for_each_member(tmp_path):
-    members = {"member": [*"aaaaabbbbb"], "group": [*"xxxxxyyyyy"], "time_ps": Column(np.r_[TIMES, TIMES + 1e-9], "ps")}
-    values = np.arange(10)
-    path = written_xvg(tmp_path, Table({**members, "rmsd": Column(1.0 * values, "Å"), "n": values}))
-    legends = re.findall(r'legend "(.*)"', path.read_text())
-    assert legends == ["a rmsd (Angstrom)", "a n", "b rmsd (Angstrom)", "b n"]
-    np.testing.assert_allclose(gmx_means(path), [2, 2, 7, 7])
-
-
 @pytest.mark.parametrize(
     "table",
     [
         Table({"residue": ["ALA 1"], "n": [1.0]}),
         Table({"member": ["a", "b"], "d": [1.0, 2.0]}),
-        Table({"member": ["a", "a", "b", "b"], "ion": [3, 1, 1, 2]}),
         Table({}),
     ],
 )
@@ -304,14 +294,6 @@ def test_formats_are_names_that_there_are():
 
 
 TENS = np.array([0.0, 10.0, 20.0, 30.0])
-
-
-def members(times, names="ab", **columns):
-    """Return a table of members, each with its times."""
-    whose = [name for name, time in zip(names, times, strict=True) for _ in time]
-    return Table(
-        {"member": whose, **columns, "time_ps": Column(np.concatenate(times), "ps"), "x": np.arange(len(whose))}
-    )
 
 
 def test_the_first_column_is_the_dimension_if_it_ascends():
@@ -351,44 +333,13 @@ def test_what_does_not_ascend_is_counted_in_rows(columns, dims):
             assert (name in dataset.coords) == (name == "time_ps")
 
 
-def test_members_are_a_dimension_and_what_they_lack_is_nan():
-    table = members([TENS, TENS[:3] + 1e-6], group=["u"] * 4 + ["v"] * 3, kelvin=[300.0] * 4 + [310.0] * 3)
+def test_members_are_coordinates_of_rows_and_become_a_dimension():
+    table = Table({"member": [*"aaab"], "group": [*"uuuv"], "time_ps": [0.0, 10.0, 20.0, 10.0], "x": np.arange(4)})
     dataset = table.to_xarray()
-    assert dict(dataset.sizes) == {"member": 2, "time_ps": 4}
-    np.testing.assert_array_equal(dataset["time_ps"], TENS)
-    np.testing.assert_array_equal(dataset["x"], [[0, 1, 2, 3], [4, 5, 6, np.nan]])
-    assert dataset["x"].mean("member").sel(time_ps=20) == 4
-    assert dataset["group"].dims == dataset["kelvin"].dims == ("member",)
-    assert dataset["kelvin"].sel(member="b") == 310
-    assert {"member", "group", "kelvin", "time_ps"} == set(dataset.coords)
-
-
-def test_members_on_one_grid_keep_their_types():
-    dataset = members([TENS, TENS]).to_xarray()
-    assert dataset["x"].dtype == np.int64
-    np.testing.assert_array_equal(dataset["x"], np.arange(8).reshape(2, 4))
-    backwards = members([TENS[::-1], TENS[::-1]]).to_xarray()
-    np.testing.assert_array_equal(backwards["time_ps"], TENS[::-1])
-    np.testing.assert_array_equal(backwards["x"], np.arange(8).reshape(2, 4))
-
-
-def test_members_with_little_in_common_are_a_coordinate_of_rows():
-    dataset = members([TENS, TENS + 3, TENS + 5], "abc").to_xarray()
-    assert dict(dataset.sizes) == {"row": 12}
-    assert {"member", "time_ps"} == set(dataset.coords)
-    assert list(dataset["member"].to_numpy()) == [*"aaaabbbbcccc"]
-
-
-def test_one_row_a_member_is_of_members_alone():
-    dataset = Table({"member": ["a", "b"], "group": ["u", "v"], "d": Column([1.0, 2.0], "cm²/s")}).to_xarray()
-    assert dict(dataset.sizes) == {"member": 2}
-    assert dataset["d"].sel(member="b") == 2
-    assert set(dataset.coords) == {"member", "group"}
-
-
-def test_events_of_members_are_rows():
-    table = Table({"member": ["a", "a", "b"], "ion": [3, 1, 3], "entered_ps": [1.0, 2.0, 1.0]})
-    assert dict(table.to_xarray().sizes) == {"row": 3}
+    assert dict(dataset.sizes) == {"row": 4}
+    assert set(dataset.coords) == {"member", "group", "time_ps"}
+    grid = dataset.set_index(row=["member", "time_ps"]).unstack("row")
+    np.testing.assert_array_equal(grid["x"], [[0, 1, 2], [np.nan, 3, np.nan]])
 
 
 def test_a_result_is_a_dataset_by_the_name_of_a_table():
