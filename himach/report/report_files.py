@@ -13,8 +13,7 @@ from himach.errors import UsageError
 from himach.files import write_bytes
 from himach.output.directory import make_folder
 from himach.report.folder import RunFolder, read_folder
-from himach.report.page import compose_methods, report_page
-from himach.report.template import MARK, render
+from himach.report.page import MARK, compose_methods, render, report_page
 
 METHODS = ("methods.md", "methods.tex", "references.bib", "checklist.md")
 
@@ -24,7 +23,6 @@ def write_report(
     out: str | os.PathLike[str] = "report.html",
     *,
     methods: str | os.PathLike[str] | None = None,
-    templates: str | os.PathLike[str] | None = None,
     title: str = "",
 ) -> list[Path]:
     """Write the report of what runs left in their folders (`out` of `himach.run`).
@@ -39,8 +37,6 @@ def write_report(
         Folders of runs.
     out, methods
         File of the page, which is replaced; folder for the files beside the page, if it is another one.
-    templates
-        Folder of templates of Jinja2 in place of himach's, some or all.
     title
         Title of the page, by default the names of the runs.
 
@@ -58,15 +54,14 @@ def write_report(
     ------
     UsageError
         If a folder is none of a run, is given twice, or there is none; if the page would replace a file of a run's, or
-        one beside it; if a template is wrong.
+        one beside it.
     HimachError
         If a file cannot be written.
     """
     if isinstance(folders, str | os.PathLike) or not folders:
         raise UsageError("a report is of a list of folders that runs left: name one, at least")
-    directory = None if templates is None else Path(templates)
     runs = [read_folder(folder) for folder in folders]
-    page, texts = report_page(runs, directory, title), methods_files(runs, directory)
+    page, texts = report_page(runs, title), methods_files(runs)
     target = Path(out).parent if methods is None else Path(methods)
     check_out(out, [*(path for run in runs for path in run.all_files.values()), *(target / name for name in texts)])
     write_bytes(out, page.encode())
@@ -80,11 +75,11 @@ def write_report(
     return [Path(out), *write_methods(target, {name: text for name, text in texts.items() if name not in kept})]
 
 
-def methods_files(folders: Sequence[RunFolder], templates: Path | None = None) -> dict[str, str]:
+def methods_files(folders: Sequence[RunFolder]) -> dict[str, str]:
     """Return the texts of the methods files of runs, by name."""
-    methods, references = compose_methods(folders, templates)
+    methods, references = compose_methods(folders)
     values = {"runs": folders, "methods": methods, "references": references}
-    return {name: render(name, templates, **values) for name in METHODS}
+    return {name: render(name, **values) for name in METHODS}
 
 
 def write_methods(folder: Path, files: Mapping[str, str]) -> list[Path]:
