@@ -14,7 +14,6 @@ import click
 from himach.cli import cache, datasets, plan, run, trajectory
 from himach.cli.command_group import CommandGroup, Sections
 from himach.errors import HimachError, UsageError, as_himach
-from himach.examples import BUILTINS
 from himach.ranks.launch.stop_requests import Terminated, terminate
 from himach.ranks.process_exit import promised_rank, under_launcher
 from himach.report import commands
@@ -23,7 +22,7 @@ __all__ = ["main"]
 
 
 class Himach(CommandGroup):
-    """The command ``himach``, which answers a likely wrong name of a command with the right one."""
+    """The command ``himach``."""
 
     sections: ClassVar[Sections] = {
         "Analyse": ("run", "follow", "analyses", "plan", "bench"),
@@ -31,13 +30,6 @@ class Himach(CommandGroup):
         "Cache and cluster": ("stage", "cache", "datasets"),
         "Papers": ("report", "cite", "bundle", "bundle verify"),
     }
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
-        """Return the command that the first words name, and the remaining words."""
-        if args[0] == "verify" or args[0] in BUILTINS:
-            group = "bundle" if args[0] == "verify" else "run"
-            raise click.UsageError(f"'himach {args[0]}' is 'himach {group} {args[0]}'", ctx)
-        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=Himach, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -150,40 +142,21 @@ def _fail(error: BaseException) -> int:
     return himach_error.exit_code
 
 
-_FRAMES = {
-    **dict.fromkeys(("-b", "--begin"), "--from TIME, such as --from 10ns"),
-    **dict.fromkeys(("-e", "--end"), "--to TIME, such as --to 50ns"),
-    **dict.fromkeys(("-d", "--dt"), "--every-time TIME"),
-    "--skip": "--step N",
-}
-#: Our words for options of GROMACS, MDAnalysis's tools and cpptraj, of 'himach follow', and for an older name.
+#: Our words for options of other tools, and of 'himach follow', by those who give them to 'himach run'.
 OURS = {
-    "run": {
-        **_FRAMES,
-        "--again": "--rerun",
-        **dict.fromkeys(
-            ("--follow", *(f"--{name.replace('_', '-')}" for name in run.LIVE)),
-            "of 'himach follow ANALYSIS... -t SOURCE', which analyses frames that still come",
-        ),
-        "-f": "--trajectory (-t)",
-        **{f"--{name}": f"-p {name}=VALUE" for name in ("selection", "select", "cutoff", "group")},
-    },
-    "convert": {
-        **_FRAMES,
-        **dict.fromkeys(("-f", "-t", "--trajectory"), "the path alone, as in 'himach convert traj.xtc'"),
-        "--selection": "--select SELECTION",
-        "--index": "of 'himach run' alone; here select by names or numbers, as in --select 'index 0:99'",
-    },
+    **dict.fromkeys(("-b", "--begin"), "--from TIME, such as --from 10ns"),
+    "-f": "--trajectory (-t)",
+    **dict.fromkeys(("--selection", "--select"), "-p selection=VALUE"),
+    "--follow": "of 'himach follow ANALYSIS... -t SOURCE', which analyses frames that still come",
 }
 
 
 def _with_context(error: click.ClickException) -> str:
     context = getattr(error, "ctx", None)
     text = error.format_message().rstrip(".")
-    if isinstance(error, click.NoSuchOption):
-        ours = OURS.get(getattr(context, "info_name", "") or "", {})
-        if error.option_name in ours:
-            text = f"No such option '{error.option_name}': it is {ours[error.option_name]}"
+    is_run = context is not None and context.info_name == "run"
+    if is_run and isinstance(error, click.NoSuchOption) and error.option_name in OURS:
+        text = f"No such option '{error.option_name}': it is {OURS[error.option_name]}"
     if context is None:
         return text
     joint = " " if text.endswith(("?", "?)")) else "; "

@@ -1,16 +1,10 @@
-"""``himach run`` and ``himach follow``, and ``himach analyses``, which lists what they run.
-
-Words of their command lines: several files after one -t, and completions, which run no script.
-"""
+"""``himach run`` and ``himach follow``, and ``himach analyses``, which lists what they run."""
 
 from __future__ import annotations
 
-import ast
-import glob
-import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -20,10 +14,10 @@ from click.shell_completion import CompletionItem
 
 from himach.cli import shared
 from himach.cli.command_group import Command, write_sections
-from himach.cli.defaults import user_defaults
 from himach.cli.shared import echo
-from himach.errors import printable_lines
+from himach.errors import UsageError, printable_lines
 from himach.examples import BUILTINS
+from himach.files import config_directory, read_toml
 from himach.io.datasets.request import TransformOptions
 from himach.output.figures.drawer import drawing
 from himach.ranks.process_exit import promised_rank, under_launcher
@@ -55,57 +49,9 @@ class FilesOption(click.Option):
 
 
 def complete_analyses(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return built-ins, scripts, the classes of a script, and folders that may hold one."""
-    script, colon, prefix = incomplete.partition(".py:")
-    if colon:
-        classes = _classes(Path(f"{script}.py"))
-        return [CompletionItem(f"{script}.py:{name}") for name in classes if name.startswith(prefix)]
-    completions = [CompletionItem(name) for name in BUILTINS if name.startswith(incomplete)]
-    paths = [f"{path}/" if os.path.isdir(path) else path for path in glob.glob(f"{glob.escape(incomplete)}*")]
-    return completions + [CompletionItem(path) for path in sorted(paths) if path.endswith((".py", "/"))]
-
-
-def complete_parameters(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the parameters of the analyses named so far, as ``NAME=``; for several, ``ANALYSIS.NAME=``."""
-    analyses: Sequence[str] = ctx.params.get("analyses") or ctx.args  # the latter after an option without its value
-    names = []
-    for spec in analyses:
-        owner = f"{spec.rpartition(':')[2]}." if len(analyses) > 1 and not spec.endswith(".py") else ""
-        names += [f"{owner}{name}=" for name in _parameters(spec)]
-    return [CompletionItem(name) for name in dict.fromkeys(names) if name.startswith(incomplete)]
-
-
-def _parameters(spec: str) -> Iterator[str]:
-    """Yield the annotated attributes of an analysis's class, or of all classes of a script named alone."""
-    from himach import examples
-
-    path, _, chosen = spec.partition(":")
-    if spec in examples.BUILTINS:
-        module, _, chosen = examples.BUILTINS[spec].partition(":")
-        path = str(Path(examples.__file__).parent.joinpath(*module.split(".")[2:]).with_suffix(".py"))
-    for name, body in _classes(Path(path)).items():
-        if chosen in ("", name):
-            yield from body
-
-
-def _classes(script: Path) -> dict[str, list[str]]:
-    """Return the classes of a script with their public annotated attributes, except ClassVars."""
-    try:
-        tree = ast.parse(script.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return {}
-    return {
-        node.name: [
-            line.target.id
-            for line in node.body
-            if isinstance(line, ast.AnnAssign)
-            and isinstance(line.target, ast.Name)
-            and not line.target.id.startswith("_")
-            and "ClassVar" not in ast.unparse(line.annotation)
-        ]
-        for node in tree.body
-        if isinstance(node, ast.ClassDef) and node.bases
-    }
+    """Return built-ins; where none begins so, let the shell complete a file."""
+    names = [CompletionItem(name) for name in BUILTINS if name.startswith(incomplete)]
+    return names or [CompletionItem(incomplete, type="file")]
 
 
 LIVE = tuple(item.name for item in fields(LiveOptions))
@@ -133,7 +79,7 @@ def analysis_options(trajectory: str, without: tuple[str, ...] = ()) -> Callable
         shared.ensemble_option,
         shared.keywords_option,
         click.option(
-            "-p", "parameters", multiple=True, metavar="NAME=VALUE|@FILE", shell_complete=complete_parameters,
+            "-p", "parameters", multiple=True, metavar="NAME=VALUE|@FILE",
             help="Set a parameter; with several analyses ANALYSIS.NAME=VALUE. A TOML file sets several.",
         ),
         shared.ranks_option,
@@ -215,6 +161,29 @@ def follow(ctx: click.Context, /, ranks: int | None, oversubscribe: bool, **opti
     ranks = _add_defaults(options, ranks)
     live = LiveOptions(**{name: options.pop(name) for name in LIVE})
     _show(follow_command(_command(ctx, options), live, shared.started_ranks(ranks, oversubscribe)))
+
+
+#: By name of an option: the types of its value, and the default where the file has none.
+DEFAULTS: Mapping[str, tuple[tuple[type, ...], Any]] = {
+    "cache": ((str,), "auto"),
+    "ranks": ((int,), 1),
+    "confidence": ((float, str), 0.95),
+    "figure": ((str, list), "png"),
+}
+
+
+def user_defaults() -> dict[str, Any]:
+    """Return the options that the user's file sets; raises UsageError."""
+    path = config_directory() / "config.toml"
+    values = read_toml(path, str(path)) if path.exists() else {}
+    for name, value in values.items():
+        if name not in DEFAULTS:
+            raise UsageError(f"{path}: {name} cannot be set; there are {', '.join(DEFAULTS)}")
+        if isinstance(value, bool) or not isinstance(value, DEFAULTS[name][0]):
+            raise UsageError(f"{path}: {name} is {value!r}; it is written as in {name} = {DEFAULTS[name][1]!r}")
+    if values.get("ranks", 1) < 1:
+        raise UsageError(f"{path}: ranks is {values['ranks']}; it is 1 or more")
+    return values
 
 
 def _add_defaults(options: dict[str, Any], ranks: int | None) -> int | None:

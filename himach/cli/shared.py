@@ -171,12 +171,7 @@ def format_facts(facts: Mapping[str, Any]) -> str:
     """Return facts of a store, one a line, with readable sizes; None is shown as unknown."""
     sizes = {name: show_size(value) for name, value in facts.items() if name in SIZES and value is not None}
     texts = {name: "unknown" if value is None else value for name, value in {**facts, **sizes}.items()}
-    return named_lines([(name.replace("_", " "), value) for name, value in texts.items()])
-
-
-def named_lines(facts: Sequence[tuple[str, Any]]) -> str:
-    """Return facts, each after its name, one a line."""
-    return columns([(name, str(value)) for name, value in facts], left=frozenset([0, 1]))
+    return columns([(name.replace("_", " "), str(value)) for name, value in texts.items()], left=frozenset([0, 1]))
 
 
 def format_minute(seconds: float) -> str:

@@ -10,11 +10,9 @@ import click
 
 from himach.cli import shared
 from himach.cli.command_group import Command
-from himach.cli.defaults import describe_defaults
-from himach.cli.shared import columns, echo, format_minute, named_lines
+from himach.cli.shared import columns, echo, format_minute
 from himach.conversion.options import ConvertOptions
 from himach.conversion.target_files import removing_leftovers
-from himach.errors import HimachError
 from himach.io.datasets.request import TransformOptions
 from himach.ranks.quiet import quiet_ranks
 from himach.runner.options import parse_keywords
@@ -25,20 +23,15 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.argument("path", type=shared.SOURCE, required=False)
+@click.argument("path", type=shared.SOURCE)
 @shared.topology_option
-@shared.ensemble_option
 @shared.keywords_option
 @shared.cache_option
 @shared.server_option
 @shared.key_option
-@click.pass_context
 def info(
-    ctx: click.Context,
-    /,
-    path: Path | None,
+    path: Path,
     topology: Path | None,
-    ensemble: str | None,
     keywords: tuple[str, ...],
     cache: str | None,
     server: str | None,
@@ -48,17 +41,8 @@ def info(
 
     PATH is a trajectory file, a frame directory, or the name of a staged dataset. Where it cannot be reached, this
     says what the store of this node has kept of it. PATH may also be what --pairs of a run named, or the --out of a
-    run that did not end. With --ensemble in place of PATH, this says what each of many simulations is; without both,
-    which defaults options have.
+    run that did not end.
     """
-    if ensemble is not None:
-        if path is not None:
-            raise click.UsageError(f"--ensemble names the trajectories; leave {path} out", ctx)
-        _show_members(ensemble, topology, keywords, shared.chosen_cache(cache, server, key))
-        return
-    if path is None:
-        echo(describe_defaults())
-        return
     if path.is_dir():
         from himach.checkpoint.listing import find_kept_frames
 
@@ -96,21 +80,7 @@ def _describe_pairs(place: KeptFrames) -> str:
             *(("since then", text) for text in item.differs),
             *(("bad", text) for text in item.bad),
         ]
-    return named_lines(lines)
-
-
-def _show_members(ensemble: str, topology: Path | None, keywords: tuple[str, ...], cache: str | None) -> None:
-    """Print a description of each member of an ensemble; raise click.ClickException if one cannot be read."""
-    from himach.io.datasets.description import describe_members
-    from himach.io.datasets.member import read_members, truncate
-
-    with quiet_ranks(0, command=True):
-        table = describe_members(read_members(ensemble, topology), parse_keywords(keywords), cache)
-    failures = [(name, error) for name, error in zip(table["member"], table.pop("error"), strict=True) if error]
-    texts = [["" if cell is None else str(cell) for cell in column] for column in table.values()]
-    echo(columns([list(table), *zip(*texts, strict=True)], frozenset(range(len(table)))))
-    if failures:
-        raise HimachError(truncate([f"member {name}: {error}" for name, error in failures], "; "))
+    return columns(lines, left=frozenset([0, 1]))
 
 
 @click.command(cls=Command)

@@ -20,6 +20,7 @@ OTHERS: dict[str, str] = {
     "himach/io": "everything that touches a disk or a socket",
     "himach/io/trajectories/urls": "Files by URL, read by ranges",
     "himach/ranks/slurm": "Ranks in a SLURM job",
+    "himach/report/bundle": "one file with their outputs and code",
     "himach/rows": "Tables with one row per frame",
     "himach/staging/assembly": "Assembling whole frames from slices",
     "himach/kernels": "Geometry of one frame at the speed of the machine, for any map()",

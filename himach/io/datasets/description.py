@@ -1,4 +1,4 @@
-"""Descriptions of datasets for ``himach info``, in plain values: `describe()`; `describe_members()` of an ensemble."""
+"""Descriptions of datasets for ``himach info``, in plain values: `describe()`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from himach.errors import HimachError, TrajectoryError, UsageError, as_himach
+from himach.errors import TrajectoryError, UsageError
 from himach.io.datasets.lookup import open_cache
-from himach.io.datasets.member import Member
 from himach.io.datasets.opening import open_dataset
 from himach.io.datasets.request import FramesRequest
 from himach.io.datasets.subsets import list_subsets
@@ -44,48 +43,7 @@ def describe(
     ``topology`` (the file given or the dataset's own, or None), ``fingerprint``, ``warnings`` (about the files),
     ``cached`` (a text about the store) and ``n_cached`` (frames).
     """
-    return _describe(trajectories, topology, keywords, *_open_store(cache))
-
-
-def describe_members(
-    members: Sequence[Member], keywords: Mapping[str, Any] | None = None, cache: str | None = None
-) -> dict[str, list[Any]]:
-    """Describe the members of an ensemble by columns; ``error`` says why one cannot be read."""
-    store_arguments = _open_store(cache)
-    facts: list[Mapping[str, Any]] = []
-    for member in members:
-        try:
-            facts.append(_describe(member.trajectories, member.topology, keywords, *store_arguments))
-        except (HimachError, OSError) as error:
-            facts.append({"error": str(as_himach(error))})
-    groups = {"group": [member.group for member in members]} if any(member.group for member in members) else {}
-    columns = {
-        "format": "format", "frames": "frames", "atoms": "atoms", "first_ps": "first_time", "last_ps": "last_time",
-        "dt_ps": "dt", "cached": "n_cached", "topology": "topology", "error": "error",
-    }  # fmt: skip
-    return {
-        "member": [member.name for member in members],
-        **groups,
-        **{column: [_to_cell(member_facts.get(name)) for member_facts in facts] for column, name in columns.items()},
-    }
-
-
-def _to_cell(value: Any) -> Any:
-    """Return a value as a cell: a time rounded to 0.1 fs, several formats as one text."""
-    if isinstance(value, float):
-        return round(value, 4)
-    return ", ".join(value) if isinstance(value, list) else value
-
-
-def _describe(
-    trajectories: Sequence[str | os.PathLike[str]],
-    topology: str | os.PathLike[str] | None,
-    keywords: Mapping[str, Any] | None,
-    place: Path | str,
-    store: Store | ServedStore | None,
-    nothing: str,
-) -> dict[str, Any]:
-    """Describe a dataset; `nothing` is the text for a store without its frames."""
+    place, store, nothing = _open_store(cache)
     topology_file = None if topology is None else Path(strip_scheme(topology))
     request = FramesRequest(
         [Path(strip_scheme(path)) for path in trajectories], topology_file, keywords or {}, cache="off"

@@ -133,6 +133,5 @@ def test_what_cannot_be_is_refused(members, options, words):
 def test_only_runs_take_engines_as_members(tmp_path, top):
     table = tmp_path / "members.csv"
     table.write_text("name,trajectory\na,imd://localhost:1\n")
-    for command, code in (["info"], 1), (["convert", "--out", tmp_path / "{member}.xtc"], 2):
-        done = himach(*command, "--ensemble", table, "--topology", top)
-        assert (done.returncode, "running engine" in done.stderr) == (code, True), done.stderr
+    done = himach("convert", "--out", tmp_path / "{member}.xtc", "--ensemble", table, "--topology", top, code=2)
+    assert "running engine" in done.stderr
