@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -20,15 +19,12 @@ from himach.io.trajectories.formats import FORMATS
 from himach.io.trajectories.layouts import Content, FileLayout
 from himach.mount.stores import Facts, StoreDatasets, warn
 
-log = logging.getLogger("himach.mount")
-
 #: Exceptions of requests for datasets or frames.
 FAILURES = (HimachError, OSError)
 #: Layouts of trajectory files, by the names of these.
 LAYOUTS = {f"trajectory{item.suffixes[0]}": item.layout for item in FORMATS.values() if item.layout is not None}
 TTL_SECONDS = 2.0  # validity of an answer
-RENEWAL_SECONDS = 0.5  # longest wait for a new answer if there is an old one
-FIRST_SECONDS = 10.0  # longest wait for the first answer
+TTL_SHARE = 10.0  # of an answer that took long: so many times that time
 MAX_NAME_BYTES = 255  # of a part of a path
 #: Prefixes of the files in a dataset's folder, which folders may not have.
 TAKEN = ("trajectory.", "topology.")
@@ -38,35 +34,25 @@ T = TypeVar("T")
 
 
 class TtlCache(Generic[T]):
-    """Cached result of `ask`, `none` before the first; a thread renews it when it is old."""
+    """Cached result of `ask`, `none` before the first; whoever finds it old renews it, others get the old one then."""
 
     def __init__(self, ask: Callable[[], T], none: T) -> None:
         self._ask, self.answer = ask, none
         self._lock = threading.Lock()
-        self._asking: Future[None] | None = None
-        self._answered = False
         self._until = float("-inf")
 
     def get(self) -> T:
-        """Return the answer, an old one if a new one takes long."""
-        with self._lock:
-            if self._asking is None and time.monotonic() >= self._until:
-                self._asking = Future()
-                threading.Thread(target=self._renew, args=(self._asking,), name="himach-asks", daemon=True).start()
-            asking = self._asking
-        if asking is not None:
-            wait([asking], RENEWAL_SECONDS if self._answered else FIRST_SECONDS)
-            self._answered = True  # `none` counts as an answer from now on
+        """Return the answer; the first one is waited for by all."""
+        if time.monotonic() >= self._until and self._lock.acquire(blocking=math.isinf(self._until)):
+            try:
+                begun = time.monotonic()
+                if begun >= self._until:
+                    self.answer = self._ask()
+                    now = time.monotonic()
+                    self._until = now + max(TTL_SECONDS, TTL_SHARE * (now - begun))
+            finally:
+                self._lock.release()
         return self.answer
-
-    def _renew(self, asking: Future[None]) -> None:
-        try:
-            self.answer = self._ask()
-        except Exception:  # else the answer would never be renewed
-            log.exception("what is to be shown cannot be told")
-        with self._lock:
-            self._asking, self._until = None, time.monotonic() + TTL_SECONDS
-        asking.set_result(None)
 
 
 @dataclass(frozen=True)

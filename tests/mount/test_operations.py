@@ -44,7 +44,7 @@ class Made(ListedFrames):
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     monkeypatch.setattr(tree, "TTL_SECONDS", 0.0)
-    monkeypatch.setattr(tree, "RENEWAL_SECONDS", 60.0)
+    monkeypatch.setattr(tree, "TTL_SHARE", 0.0)
     monkeypatch.setattr(block_cache, "AGAIN_SECONDS", 0.0)
 
 

@@ -2,6 +2,8 @@
 
 import logging
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -21,7 +23,7 @@ from .mounts import until
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     monkeypatch.setattr(trees, "TTL_SECONDS", 0.0)
-    monkeypatch.setattr(trees, "RENEWAL_SECONDS", 60.0)
+    monkeypatch.setattr(trees, "TTL_SHARE", 0.0)
 
 
 class Listed:
@@ -88,24 +90,26 @@ def test_what_is_away_stays_as_it_was_and_is_told_once(caplog):
     until(lambda: tree.find(("run7",)) is None, "it is gone")
 
 
-def test_a_first_answer_is_waited_for_once_and_a_question_that_fails_is_asked_again(monkeypatch):
-    monkeypatch.setattr(trees, "RENEWAL_SECONDS", 0.01)
-    monkeypatch.setattr(trees, "FIRST_SECONDS", 0.05)
-    go_on, failures = threading.Event(), [ValueError("unforeseen")]
+def test_a_first_answer_is_waited_for_and_one_renews_it_while_others_get_the_old_one():
+    go_on, answers = threading.Event(), ["old", "new"]
 
     def ask():
         go_on.wait()
-        if failures:
-            raise failures.pop()
-        return "answer"
+        return answers.pop(0)
 
-    answer = TtlCache(ask, "none yet")
-    assert answer.get() == "none yet"
-    monkeypatch.setattr(trees, "FIRST_SECONDS", 1000.0)
-    assert answer.get() == "none yet"
-    go_on.set()
-    until(lambda: answer.get() == "answer", "the answer")
-    assert not failures
+    answer = TtlCache(ask, "none")
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(answer.get)
+        time.sleep(0.1)
+        assert not first.done()
+        go_on.set()
+        assert first.result() == "old"
+        go_on.clear()
+        renewed = pool.submit(answer.get)
+        until(answer._lock.locked, "it is asked again")
+        assert answer.get() == "old"
+        go_on.set()
+        assert renewed.result() == "new"
 
 
 def test_a_dataset_that_cannot_be_opened_is_an_empty_folder(caplog):
