@@ -39,11 +39,11 @@ def cache() -> None:
 @quota_option
 @click.option(
     "--peers", type=PATH, metavar="FILE",
-    help="Servers of other nodes, one HOST or HOST:PORT a line; default: the nodes of this job.",
+    help="Servers of other nodes, one HOST or HOST:PORT a line.",
 )  # fmt: skip
 @click.option(
     "--connections", type=click.IntRange(1, 65536), default=4096, show_default=True, metavar="N",
-    help="Clients at once; half of them of one address.",
+    help="Clients at once; half of them of other machines and users.",
 )  # fmt: skip
 @click.option("--foreground", is_flag=True, help="Stay in this process until SIGTERM: for systemd and srun.")
 @click.option("--ready", type=int, hidden=True)
@@ -73,15 +73,20 @@ def start(foreground: bool, ready: int | None, cache: str | None, **options: Any
 @click.option("--libs", is_flag=True, help="What the linker needs; behind your own files.")
 def config(cflags: bool, fortran: bool, libs: bool) -> None:
     """Say how simulations in C or Fortran are built that push frames: cc $(himach cache config --cflags --libs)."""
-    from himach.io.store.library import installed_file
+    from importlib.resources import files
+    from pathlib import Path
 
+    # An editable installation keeps them in the build directory.
+    header, module, library = (
+        Path(str(files("himach").joinpath(name))) for name in ("include/bodhi.h", "include/bodhi.f90", "lib/libbodhi.a")
+    )
     words = []
     if cflags:
-        words.append(f"-I{installed_file('include/bodhi.h').parent}")
+        words.append(f"-I{header.parent}")
     if fortran:
-        words.append(str(installed_file("include/bodhi.f90")))
+        words.append(str(module))
     if libs:
-        words += [str(installed_file("lib/libbodhi.a")), "-lpthread", "-ldl"]
+        words += [str(library), "-lpthread", "-ldl"]
     if not words:
         raise click.UsageError("say which: --cflags, --fortran, --libs")
     echo(" ".join(words))

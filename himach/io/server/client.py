@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
@@ -122,17 +121,6 @@ def set_modes(directory: Path, shared: bool) -> None:
             path.chmod(new_mode)
 
 
-def _close_abandoned(directory: Path) -> None:
-    """Revoke the access of other users that a killed server left."""
-    with contextlib.suppress(OSError):
-        fd = os.open(directory / "lock", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            if not is_locked(fd):
-                set_modes(directory, False)
-        finally:
-            os.close(fd)
-
-
 def find(
     store: str | os.PathLike[str] | None = None, *, owner: int | None = None, timeout: float = 30.0
 ) -> Client | None:
@@ -154,6 +142,4 @@ def find(
     try:
         return Client(socket_path(place), owner_id, timeout)
     except ServerUnreachableError:
-        if store_status.st_uid == os.geteuid() and (store_status.st_mode | directory_status.st_mode) & 0o077:
-            _close_abandoned(place / DIRECTORY)
         return None

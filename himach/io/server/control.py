@@ -26,11 +26,11 @@ from typing import Any, cast
 from himach.errors import UsageError
 from himach.io.server.admission import default_key_file, make_key, read_key
 from himach.io.server.client import DIRECTORY, WHOLE_FILE, find, is_locked, set_modes
-from himach.io.server.survey import encode_peers, job_nodes, parse_address, read_peers
+from himach.io.server.survey import encode_peers, parse_address, read_peers
 from himach.io.store import bodhi
 from himach.io.store.bodhi import ServerRefusedError
 from himach.io.store.quota import chosen_quota, open_store, store_place
-from himach.io.store.store import Store, StoreBusyError, StoreError
+from himach.io.store.store import StoreBusyError, StoreError
 from himach.ranks.communicator import node_name
 
 SOCKET_BYTES = 107
@@ -110,21 +110,17 @@ def _listen_locally(path: Path, shared: bool) -> socket.socket:
 
 
 def _listen_remotely(address: str) -> socket.socket:
-    """Listen at the first available address of a host name."""
+    """Listen at a name's IPv4 address, or at an IPv6 address in brackets."""
     host, port = parse_address(address)
-    failure: OSError | None = None
+    is_v6 = host.startswith("[")
+    family, dual = socket.AF_INET6 if is_v6 else socket.AF_INET, is_v6 and socket.has_dualstack_ipv6()
     try:
-        for family, _, _, _, name in socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM):
-            dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
-            try:
-                listener = socket.create_server(name[:2], family=family, backlog=BACKLOG, dualstack_ipv6=dual)
-                listener.setblocking(False)
-                return listener
-            except OSError as error:  # among others, this machine lacks the address family
-                failure = error
-    except OSError as error:  # unknown host name
-        failure = error
-    raise UsageError(f"cannot listen at {address}: {getattr(failure, 'strerror', None) or failure}")
+        name = (host.strip("[]"), port)
+        listener = socket.create_server(name, family=family, backlog=BACKLOG, dualstack_ipv6=dual)
+    except OSError as error:  # a host name may be unknown
+        raise UsageError(f"cannot listen at {address}: {error.strerror or error}") from None
+    listener.setblocking(False)
+    return listener
 
 
 def _user_id(user: str) -> int:
@@ -134,23 +130,6 @@ def _user_id(user: str) -> int:
         return pwd.getpwnam(user).pw_uid
     except KeyError:
         raise UsageError(f"there is no user {user!r} on this machine") from None
-
-
-def _inspect_store(place: Path, last_facts: dict[str, Any]) -> list[str]:
-    """Read all indexes of the store; describe what a killed server left."""
-    notes = [f"the last server (pid {last_facts.get('pid')}) did not end by itself; its socket is replaced"]
-    store = Store(place)
-    frames = scanned = 0
-    for directory in store.directories():
-        try:
-            facts = store.open_directory(directory).facts()
-        except StoreError as error:
-            notes.append(str(error))
-            continue
-        frames += facts["native"] + facts["alien"]
-        scanned += facts["scanned"]
-    notes.append(f"the store has {frames} frames; {scanned} bytes of segments were not in their index and were read")
-    return notes
 
 
 def serve(
@@ -170,7 +149,7 @@ def serve(
     users = [_user_id(user) for user in allow_users]
     limits["quota"] = chosen_quota(place, quota)
     limits["max_connections"] = _raise_descriptor_limit(limits.pop("connections", MAX_CONNECTIONS))
-    encoded = encode_peers(node_name(), _peer_addresses(peers, listen))
+    encoded = encode_peers(node_name(), read_peers(peers) if peers is not None else ())
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(_handle_signals())
         lock, notes = _lock_store(place, bool(users), stack)
@@ -212,16 +191,8 @@ def _raise_descriptor_limit(connections: int) -> int:
     return connections if hard == resource.RLIM_INFINITY else max(1, min(connections, hard - SPARE_DESCRIPTORS))
 
 
-def _peer_addresses(file: Path | None, listen: str | None) -> list[str]:
-    """Return the addresses of other servers, from a file or from the nodes of this job."""
-    if file is not None:
-        return read_peers(file)
-    port = parse_address(listen)[1] if listen is not None else 0
-    return [f"{node}:{port}" for node in job_nodes()] if port else []
-
-
 def _lock_store(place: Path, shared: bool, stack: contextlib.ExitStack) -> tuple[_Lock, list[str]]:
-    """Lock the store until the stack unwinds; return the lock, and notes on what a killed server left."""
+    """Lock the store until the stack unwinds; return the lock, and a note if the last server was killed."""
     directory = _make_directory(place)
     lock = _Lock(directory / "lock")
     stack.callback(lock.close)
@@ -229,8 +200,9 @@ def _lock_store(place: Path, shared: bool, stack: contextlib.ExitStack) -> tuple
         raise StoreBusyError(f"{place} has a server already (pid {lock.read().get('pid')})")
     set_modes(directory, shared)
     stack.callback(_leave, lock, directory)
-    last_facts = lock.read()
-    return lock, _inspect_store(place, last_facts) if last_facts else []
+    last = lock.read()
+    note = f"the last server (pid {last.get('pid')}) did not end by itself; its socket is replaced"
+    return lock, [note] if last else []
 
 
 def _leave(lock: _Lock, directory: Path) -> None:

@@ -251,22 +251,6 @@ def _fetch_missing(server: Server, item: Holding, timeout: float) -> bool:
     return True
 
 
-def job_nodes() -> Sequence[str]:
-    """Return the nodes of this process's SLURM job; empty outside a job."""
-    import subprocess
-
-    nodes = os.environ.get("SLURM_JOB_NODELIST", "")
-    if not nodes:
-        return []
-    try:
-        result = subprocess.run(
-            ["scontrol", "show", "hostnames", nodes], check=False, capture_output=True, text=True, timeout=30
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return result.stdout.split() if result.returncode == 0 else []
-
-
 def encode_peers(node: str, addresses: Iterable[str]) -> bytes:
     """Encode a server's node name and the addresses of its peers."""
     return "\n".join([node, *dict.fromkeys(addresses)]).encode()

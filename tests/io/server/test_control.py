@@ -28,7 +28,7 @@ from himach.io.frame_source import ReadOptions
 from himach.io.server import control
 from himach.io.server.client import find
 from himach.io.store.bodhi import ServerProtocolError
-from himach.io.store.store import Store, StoreBusyError, StoreError
+from himach.io.store.store import Store, StoreBusyError
 from himach.io.trajectories.origin import open_origin
 
 
@@ -99,7 +99,6 @@ def test_sigkill_and_restart(run_server):
     assert control.status(running.place) == {"running": False}
     running.start()
     assert f"pid {pid}" in running.facts["notes"][0]
-    assert "the store has 5 frames" in running.facts["notes"][1]
     with running.client() as client:
         assert list(client.open("run").native) == list(range(5))
 
@@ -172,34 +171,6 @@ def test_stop_of_a_stuck_server(run_server):
         with pytest.raises(StoreBusyError, match="has not ended"):
             control.stop(running.place, seconds=0.3)
     assert running.process.wait(30) in (0, 143)  # the signal may come when it has ended already
-
-
-def test_what_a_killed_server_leaves_open_is_closed_by_whoever_looks_for_it(run_server):
-    running = run_server("--allow-user", "nobody")
-    places = [running.place, running.place / "server"]
-    assert running.client() and [path.stat().st_mode & 0o777 for path in places] == [0o711, 0o711]
-    running.process.send_signal(signal.SIGSTOP)  # it does not answer, and is there
-    with contextlib.suppress(StoreError):
-        find(running.place, timeout=0.2)
-    assert [path.stat().st_mode & 0o777 for path in places] == [0o711, 0o711]
-    running.kill()
-    assert find(running.place) is None
-    assert [path.stat().st_mode & 0o777 for path in places] == [0o700, 0o700]
-
-
-def test_the_first_address_of_a_name_that_can_be_had_is_listened_at(monkeypatch):
-    """Where a family has no sockets here, or an address is taken, the next is tried, and nothing is left open."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        of = [(9999, ("::1", 0)), (socket.AF_INET, taken.getsockname()), (socket.AF_INET, ("127.0.0.1", 0))]
-        found = [(family, socket.SOCK_STREAM, 0, "", name) for family, name in of]
-        monkeypatch.setattr(socket, "getaddrinfo", lambda *words, **options: found)
-        before = len(list(Path("/proc/self/fd").iterdir()))
-        with control._listen_remotely("host:0") as listener:
-            assert listener.getsockname()[0] == "127.0.0.1"
-        found.pop()
-        with pytest.raises(UsageError, match="cannot listen at host:0: Address already in use"):
-            control._listen_remotely("host:0")
-        assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 class NoOrigin:
