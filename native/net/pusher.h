@@ -116,23 +116,16 @@ void server_wake(const server *s);
 /* How many threads push in this process, those of abandoned pushers among them, which end soon. */
 int servers_running(void);
 
-/* --- direct_push.c: the caller's thread alone ----------------------------------------------------------------------
+/* --- push.c -------------------------------------------------------------------------------------------------------
  */
 
-/* Open the store for slices. Errors: as bodhi_open(), bodhi_dataset_open() and bodhi_writer_open(), and CONFLICT. */
-BODHI_CHECKED int direct_open(bodhi_pusher *p, const bodhi_slice_options *slices);
+/* Give a frame or a slice to the servers; as bodhi_push(). */
+BODHI_CHECKED int push_to_servers(bodhi_pusher *pusher, const bodhi_frame *frame);
 
-/* Push a slice; every batch, or second, what was pushed is shown and acknowledged. As bodhi_append() and bodhi_flush().
+/* --- slices.c: the caller's thread alone ---------------------------------------------------------------------------
  */
-BODHI_CHECKED int direct_push(bodhi_pusher *p, const bodhi_frame *frame);
-BODHI_CHECKED int direct_flush(bodhi_pusher *p);
 
-/* Close without a flush that anybody hears of. */
-void direct_close(bodhi_pusher *p);
-
-/* --- launch.c: the mark of the launch that this process is of, as all of one mpiexec or srun have it -------------- */
-
-/* The mark that the launcher gives; 0: none. */
+/* The mark that the launcher gives to all processes of one mpiexec or srun; 0: none. */
 uint64_t mark_of_launcher(void);
 
 /* The mark that the caller gives, 0 for "". */
@@ -140,5 +133,14 @@ uint64_t mark_of_name(const char *name);
 
 /* Make of a dataset's name and generation those in which the slices of a rank of this launch lie. */
 BODHI_CHECKED int launch_name_slices(bodhi_pusher *p, const bodhi_slice_options *slices);
+
+/* Open the store for slices. Errors: as bodhi_open(), bodhi_dataset_open() and bodhi_writer_open(), and CONFLICT. */
+BODHI_CHECKED int direct_open(bodhi_pusher *p, const bodhi_slice_options *slices);
+
+/* Show and acknowledge what was pushed. As bodhi_flush(). */
+BODHI_CHECKED int direct_flush(bodhi_pusher *p);
+
+/* Close without a flush that anybody hears of. */
+void direct_close(bodhi_pusher *p);
 
 #endif

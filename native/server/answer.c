@@ -135,8 +135,8 @@ static bool answer_read(bodhi_server *server, connection *c) {
     }
     dataset_use(c->dataset->dataset);
     /* Bytes that go to other machines are read as they are asked for: no turn is held for them. */
-    return server->options.serialize_reads == 0 || c->from.remote ? send_places(server, c, numbers, n)
-                                                                  : turn_wait(server, c, numbers, n);
+    return server->options.serialize_reads == 0 || c->remote ? send_places(server, c, numbers, n)
+                                                             : turn_wait(server, c, numbers, n);
 }
 
 static bool answer_status(bodhi_server *server, connection *c) {

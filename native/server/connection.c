@@ -11,8 +11,8 @@
 #include "base/io.h"
 
 #define FULL                                                                                                           \
-    "the server has as many connections as it may have, of this user or of all; 'himach cache start --connections' "   \
-    "allows more"
+    "the server has as many connections as it may have, in all or of others than its owner; 'himach cache start "      \
+    "--connections' allows more"
 
 enum {
     TURN_BYTES = 8 << 20,     /* read from one connection before the next has its turn */
@@ -194,10 +194,6 @@ static void update(bodhi_server *server, connection *c) {
 
 /* --- Slots ------------------------------------------------------------------------------------------------------- */
 
-static bool is_same_caller(const caller *a, const caller *b) {
-    return a->remote == b->remote && memcmp(a->id, b->id, sizeof a->id) == 0;
-}
-
 /* NULL: all are taken. */
 static connection *free_slot(bodhi_server *server) {
     for (int i = 0; i < server->options.max_connections; i++) {
@@ -211,24 +207,26 @@ static connection *free_slot(bodhi_server *server) {
     return NULL;
 }
 
-static int count_of(const bodhi_server *server, const caller *from) {
+/* Connections of others than the owner on this machine. */
+static int count_others(const bodhi_server *server) {
     int n = 0;
     for (int i = 0; i < server->n_slots; i++) {
-        n += server->connections[i].fd >= 0 && is_same_caller(&server->connections[i].from, from);
+        const connection *c = &server->connections[i];
+        n += c->fd >= 0 && (c->remote || (c->rights & RIGHT_PUSH) == 0);
     }
     return n;
 }
 
-/* A slot for a caller; NULL: none is left. */
-static connection *find_slot(bodhi_server *server, unsigned rights, const caller *from) {
+/* A slot, of which others than the owner have half at most; NULL: none is left. */
+static connection *find_slot(bodhi_server *server, unsigned rights) {
     bool owner = (rights & RIGHT_PUSH) != 0;
-    return owner || count_of(server, from) < server->options.max_per_caller ? free_slot(server) : NULL;
+    return owner || count_others(server) < (server->options.max_connections + 1) / 2 ? free_slot(server) : NULL;
 }
 
-void connection_refuse(bodhi_server *server, int fd, const caller *from, int status, const char *text) {
+void connection_refuse(bodhi_server *server, int fd, bool remote, int status, const char *text) {
     static const char full[GREETING] = WORD_FULL;
     connection refused = {.fd = fd};
-    if (from->remote) {
+    if (remote) {
         output_raw(&refused, full, sizeof full);
     } else {
         (void)output_error(&refused, status, text);
@@ -248,34 +246,34 @@ static bool greet(connection *c) {
     return drawn;
 }
 
-void connection_add(bodhi_server *server, int fd, unsigned rights, const caller *from) {
-    connection *c = find_slot(server, rights, from);
+void connection_add(bodhi_server *server, int fd, unsigned rights, bool remote) {
+    connection *c = find_slot(server, rights);
     if (c == NULL) {
-        connection_refuse(server, fd, from, BODHI_ERROR_BUSY, FULL);
+        connection_refuse(server, fd, remote, BODHI_ERROR_BUSY, FULL);
         return;
     }
     uint32_t serial = c->serial + 1;
     *c = (connection){.fd = fd,
                       .serial = serial < FIRST_SERIAL ? FIRST_SERIAL : serial,
                       .rights = rights,
-                      .from = *from,
+                      .remote = remote,
                       .silent = true,
                       .begun = now_ms(),
                       .in = {.requests = WIRE_ASKS},
                       .events = EPOLLIN};
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = connection_id(server, c)};
-    if ((from->remote && !greet(c)) || bodhi_io.epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
+    if ((remote && !greet(c)) || bodhi_io.epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
         wire_empty(&c->out);
         io_drop(fd);
         c->fd = -1;
         return;
     }
-    server->counters[COUNT_ADMITTED] += !from->remote;
+    server->counters[COUNT_ADMITTED] += !remote;
 }
 
 /* Whether it is still to prove that it has the key. */
 static bool in_admission(const connection *c) {
-    return c->from.remote && c->n_proof < sizeof c->proof;
+    return c->remote && c->n_proof < sizeof c->proof;
 }
 
 /* Whether it waits for us: for its turn, its answers or its frames to be written; it need not say anything then. */

@@ -45,11 +45,11 @@ static int descriptor_of(connection *c, const wire_place *at, uint64_t *segments
     }
     const bodhi_place place_in = {.segment = at->segment, .kind = at->kind};
     bool room = *n_segments < WIRE_MAX_SEGMENTS;
-    int fd = !room ? -1 : c->from.remote ? 0 : dataset_share_segment(c->dataset->dataset, &place_in);
+    int fd = !room ? -1 : c->remote ? 0 : dataset_share_segment(c->dataset->dataset, &place_in);
     if (fd < 0) {
         return -1;
     }
-    if (!c->from.remote) {
+    if (!c->remote) {
         c->descriptors[c->n_descriptors++] = fd;
     }
     segments[*n_segments] = at->segment;

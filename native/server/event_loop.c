@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -28,13 +27,12 @@ enum {
 /* --- Coming in --------------------------------------------------------------------------------------------------- */
 
 /* The user of this machine at the other end, and what that user may do; 0: nothing. */
-static unsigned rights_at(const bodhi_server *server, int fd, caller *from) {
+static unsigned rights_at(const bodhi_server *server, int fd) {
     struct ucred peer = {0};
     socklen_t size = sizeof peer;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
         return 0;
     }
-    memcpy(from->id, &peer.uid, sizeof peer.uid);
     if (peer.uid == geteuid()) {
         return RIGHT_PUSH | RIGHT_READ;
     }
@@ -46,19 +44,6 @@ static unsigned rights_at(const bodhi_server *server, int fd, caller *from) {
     return 0;
 }
 
-/* The address at the other end, without its port. */
-static caller caller_at(int fd) {
-    caller from = {.remote = true};
-    struct sockaddr_storage name = {0};
-    socklen_t size = sizeof name;
-    if (getpeername(fd, (struct sockaddr *)&name, &size) == 0 && name.ss_family == AF_INET) {
-        memcpy(from.id, &((struct sockaddr_in *)(void *)&name)->sin_addr, sizeof(struct in_addr));
-    } else if (name.ss_family == AF_INET6) {
-        memcpy(from.id, &((struct sockaddr_in6 *)(void *)&name)->sin6_addr, sizeof(struct in6_addr));
-    }
-    return from;
-}
-
 /* Take up who has connected; who is left, for want of descriptors too, has its turn at the next tick. */
 static void accept_from(bodhi_server *server, int listener, bool remote) {
     for (int i = 0; i < N_EVENTS; i++) {
@@ -66,15 +51,14 @@ static void accept_from(bodhi_server *server, int listener, bool remote) {
         if (fd < 0) {
             return;
         }
-        caller from = remote ? caller_at(fd) : (caller){.remote = false};
-        unsigned rights = remote ? 0 : rights_at(server, fd, &from);
+        unsigned rights = remote ? 0 : rights_at(server, fd);
         if (remote) {
             link_keep_alive(fd);
         }
         if (remote || rights != 0) {
-            connection_add(server, fd, rights, &from);
+            connection_add(server, fd, rights, remote);
         } else {
-            connection_refuse(server, fd, &from, BODHI_ERROR_UNSAFE, "this server does not serve this user");
+            connection_refuse(server, fd, remote, BODHI_ERROR_UNSAFE, "this server does not serve this user");
         }
     }
 }
@@ -182,7 +166,6 @@ static bool open_descriptors(bodhi_server *server) {
 static void choose_defaults(bodhi_serve_options *o) {
     o->max_connections = o->max_connections <= 0 ? DEFAULT_CONNECTIONS : o->max_connections;
     o->max_connections = o->max_connections > MAX_CONNECTIONS ? MAX_CONNECTIONS : o->max_connections;
-    o->max_per_caller = o->max_per_caller <= 0 ? (o->max_connections + 1) / 2 : o->max_per_caller;
     o->memory = o->memory <= 0 ? DEFAULT_MEMORY : o->memory;
     o->message_ms = o->message_ms <= 0 ? 30000 : o->message_ms;
     o->idle_ms = o->idle_ms <= 0 ? 3600 * 1000 : o->idle_ms;

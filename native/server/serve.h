@@ -15,8 +15,7 @@ typedef struct bodhi_serve_options {
     const uint32_t *allowed; /* other users who may read; the caller's until the server is closed */
     int64_t n_allowed;
     int32_t serialize_reads; /* 1: reads get their places one at a time, in the order of the segments */
-    int32_t max_connections; /* 0: 4096 */
-    int32_t max_per_caller;  /* connections of one user other than the owner, or of one address; 0: half of all */
+    int32_t max_connections; /* of which others than the owner on this machine have half; 0: 4096 */
     int32_t message_ms;      /* for a message to come or go, besides 1 ms a kilobyte; 0: 30000 */
     int32_t idle_ms;         /* between messages; 0: an hour */
     int32_t batch_ms;        /* after which pushed frames are acknowledged unasked; 0: 1000 */

@@ -11,12 +11,6 @@ enum { EVENT_WAKE, EVENT_INGESTED, N_PIPES, EVENT_LISTENER = N_PIPES, FIRST_SERI
 
 enum right { RIGHT_PUSH = 1, RIGHT_READ = 2 };
 
-/* Who has a connection: a user of this machine, or the address of another one. */
-typedef struct {
-    bool remote;
-    unsigned char id[16];
-} caller;
-
 /* A dataset that is open: one writer for all who push to it, so that a frame sent twice is stored once. */
 typedef struct open_dataset {
     bodhi_dataset *dataset;
@@ -41,7 +35,7 @@ typedef struct {
     int fd; /* -1: closed */
     uint32_t serial;
     unsigned rights;
-    caller from;
+    bool remote;                   /* a client of another machine */
     uint8_t proof[NONCE + ANSWER]; /* of another machine's client: both random numbers, and its proof of the key */
     size_t n_proof;                /* there so far of it; until all is, no message is read */
     bool silent;                   /* no whole message has come */
@@ -89,10 +83,10 @@ struct bodhi_server {
 /* --- connection.c: their bytes, in and out ------------------------------------------------------------------------ */
 
 /* Take a connection up, or refuse it. One of another machine has no rights until it has proved to have the key. */
-void connection_add(bodhi_server *server, int fd, unsigned rights, const caller *from);
+void connection_add(bodhi_server *server, int fd, unsigned rights, bool remote);
 
 /* Tell why, where no key is needed for that, and close. */
-void connection_refuse(bodhi_server *server, int fd, const caller *from, int status, const char *text);
+void connection_refuse(bodhi_server *server, int fd, bool remote, int status, const char *text);
 
 /* epoll has told of a connection. */
 void connection_event(bodhi_server *server, connection *c, uint32_t events);

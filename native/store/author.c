@@ -139,7 +139,7 @@ int dataset_restore_author(const bodhi_dataset *dataset) {
                : bodhi_fail_system(errno, "write of author", dataset->directory);
 }
 
-/* How the first line of a generation of slices ends (net/launch.c). */
+/* How the first line of a generation of slices ends (net/slices.c). */
 static const char line_end[] = ", launch 0000000000, mark 0000000000000000\n";
 enum { LINE_END = sizeof line_end - 1, TO_NUMBER = 9, NUMBER = 10, TO_MARK = 26, MARK = 16 };
 

@@ -1,6 +1,6 @@
 """Slices in a node's store: `find_slices()` finds those of a simulation, `HeldSlices` are those of one launch.
 
-A dataset has the slices of a rank; its generation names rank and launch (``native/net/launch.c``). A launch has a mark
+A dataset has the slices of a rank; its generation names rank and launch (``native/net/slices.c``). A launch has a mark
 on all nodes, and a number in each store, which is higher for a later one (``native/store/author.c``).
 """
 

@@ -178,7 +178,7 @@ cdef extern from "server/serve.h" nogil:
         size_t key_bytes
         const uint32_t *allowed
         int64_t n_allowed
-        int32_t serialize_reads, max_connections, max_per_caller, message_ms, idle_ms, batch_ms
+        int32_t serialize_reads, max_connections, message_ms, idle_ms, batch_ms
         int64_t quota, memory
         const char *peers
     int bodhi_server_open(const char *directory, const bodhi_serve_options *options, bodhi_server **server)

@@ -8,7 +8,7 @@ cdef class ServerHandle:
     cdef object users, peers, key  # which the server reads
 
     def __init__(self, bytes directory, int listener, allowed=(), bint serialize_reads=False, int max_connections=0,
-                 int max_per_caller=0, int message_ms=0, int idle_ms=0, int batch_ms=0, int64_t quota=0,
+                 int message_ms=0, int idle_ms=0, int batch_ms=0, int64_t quota=0,
                  int64_t memory=0, bytes peers=b"", int remote=-1, bytes key=b""):
         cdef bodhi_serve_options options
         cdef const char *addresses = peers
@@ -23,7 +23,6 @@ cdef class ServerHandle:
         options.n_allowed = users.shape[0]
         options.serialize_reads = serialize_reads
         options.max_connections = max_connections
-        options.max_per_caller = max_per_caller
         options.message_ms = message_ms
         options.idle_ms = idle_ms
         options.batch_ms = batch_ms

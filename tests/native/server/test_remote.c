@@ -33,31 +33,15 @@ static void write_many(void) {
     beside = open_beside("/run", "one", 0);
 }
 
-static int try_remote(served_dataset *d) {
+static void open_remote(served_dataset *d) {
     *d = (served_dataset){.link = {.fd = -1}, .timeout_ms = SOON_MS * 5L, .remote = true};
     CHECK(pthread_mutex_init(&d->talking, NULL) == 0);
-    int status = dial_as_stranger(&d->link);
-    return status == BODHI_OK ? served_open(d, "/run", "one", 3) : status;
-}
-
-static void open_remote(served_dataset *d) {
-    CHECK(try_remote(d) == BODHI_OK);
+    CHECK(dial_as_stranger(&d->link) == BODHI_OK && served_open(d, "/run", "one", 3) == BODHI_OK);
 }
 
 static void close_remote(served_dataset *d) {
     served_close(d);
     (void)pthread_mutex_destroy(&d->talking);
-}
-
-static void test_connections_of_an_address(void) {
-    served_dataset first;
-    served_dataset second;
-    start((bodhi_serve_options){.max_connections = 2});
-    open_remote(&first);
-    CHECK(try_remote(&second) < 0);
-    close_remote(&second);
-    close_remote(&first);
-    stop();
 }
 
 static bool same_atoms(const float *one, const float *other, const bodhi_range *range) {
@@ -216,7 +200,6 @@ int main(void) {
     test_two_at_once();
     test_damage();
     test_a_lost_server();
-    test_connections_of_an_address();
     close_beside(beside);
     remove_root();
     puts("all passed");
