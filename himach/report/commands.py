@@ -15,9 +15,8 @@ PATH = click.Path(path_type=Path)
 @click.option(
     "--out", "-o", type=PATH, default=Path("report.html"), show_default=True, metavar="FILE", help="File of the report."
 )
-@click.option("--methods", type=PATH, metavar="FOLDER", help="Where methods, references and checklist go.  [beside it]")
 @click.option("--title", default="", metavar="TEXT", help="Title of the page.  [default: the names of the runs]")
-def report(folders: tuple[Path, ...], out: Path, methods: Path | None, title: str) -> None:
+def report(folders: tuple[Path, ...], out: Path, title: str) -> None:
     """Write one HTML file of what runs left in their folders (--out): results, what speaks for them, where from.
 
     It needs no network and no other file, and stays below 2 MB. The same folders give the same bytes.
@@ -27,7 +26,7 @@ def report(folders: tuple[Path, ...], out: Path, methods: Path | None, title: st
     from himach.report.report_files import write_report
 
     with quiet_ranks(0, command=True):
-        for path in write_report(folders, out, methods=methods, title=title):
+        for path in write_report(folders, out, title=title):
             click.echo(printable_lines(f"written to {path}"))
 
 

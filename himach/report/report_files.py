@@ -22,7 +22,6 @@ def write_report(
     folders: Sequence[str | os.PathLike[str]],
     out: str | os.PathLike[str] = "report.html",
     *,
-    methods: str | os.PathLike[str] | None = None,
     title: str = "",
 ) -> list[Path]:
     """Write the report of what runs left in their folders (`out` of `himach.run`).
@@ -35,8 +34,8 @@ def write_report(
     ----------
     folders
         Folders of runs.
-    out, methods
-        File of the page, which is replaced; folder for the files beside the page, if it is another one.
+    out
+        File of the page, which is replaced.
     title
         Title of the page, by default the names of the runs.
 
@@ -62,14 +61,14 @@ def write_report(
         raise UsageError("a report is of a list of folders that runs left: name one, at least")
     runs = [read_folder(folder) for folder in folders]
     page, texts = report_page(runs, title), methods_files(runs)
-    target = Path(out).parent if methods is None else Path(methods)
+    target = Path(out).parent
     check_out(out, [*(path for run in runs for path in run.all_files.values()), *(target / name for name in texts)])
     write_bytes(out, page.encode())
     kept = [name for name in texts if not _is_as_written(target / name)]
     if kept:
         warnings.warn(
-            f"{target} keeps {', '.join(kept)}: not of himach's making, or changed since; --methods names another "
-            "folder for what himach writes",
+            f"{target} keeps {', '.join(kept)}: not of himach's making, or changed since; himach cite --out FOLDER "
+            "writes them elsewhere",
             stacklevel=2,
         )
     return [Path(out), *write_methods(target, {name: text for name, text in texts.items() if name not in kept})]

@@ -26,8 +26,7 @@ import numpy as np
 
 from himach.errors import HimachError, UsageError, printable
 from himach.output.claim import FOLDER, RECORD
-from himach.ranks.collective import on_first_rank
-from himach.ranks.communicator import World, alone
+from himach.ranks.communicator import World
 from himach.ranks.process_exit import under_launcher
 from himach.report.bundle.archive import extract
 from himach.report.bundle.crate import FILES, RUNS, Record, bundle_path
@@ -46,8 +45,6 @@ SAME_VERSIONS = (
 
 LONGEST = 60  # characters shown of a cell
 Log = Callable[[str], object]
-#: Does work on the ranks of a repeated run.
-Ranks = Callable[[Callable[[World], Any]], Any]
 
 
 def verify(
@@ -59,28 +56,22 @@ def verify(
     log: Log = print,
 ) -> bool:
     """Run the runs of a bundle again, and compare their files with those in it; return whether all are equal."""
-    check_ranks(ranks)
-    run_verification = partial(_verify, bundle=bundle, data=data, names=names, cache=cache, log=log)
     if under_launcher():
-        return on_ranks(lambda world: run_verification(world, lambda work: work(world)))
-    return run_verification(alone(), lambda work: on_ranks(work, 0 if ranks in (None, 1) else ranks or 0))
-
-
-def _verify(world: World, do: Ranks, *, bundle: Path, data: Inputs, names: Sequence[str], cache: str, log: Log) -> bool:
-    """Verify, as one of the ranks (collective)."""
-    report = log if world.comm.rank == 0 else lambda _: None
+        raise UsageError("himach bundle verify starts ranks itself: give -n RANKS, without srun or mpiexec")
+    check_ranks(ranks)
     with tempfile.TemporaryDirectory(prefix="himach-verify-", ignore_cleanup_errors=True) as temporary:
-        folder, runs = on_first_rank(world.comm, partial(_open, bundle, Path(temporary), names, report), share=True)
+        folder = Path(temporary)
+        runs = _open(bundle, folder, names, log)
         if not (data.trajectories or data.ensemble):
-            report("\nGive the simulations by --trajectory or --ensemble to run it again.")
+            log("\nGive the simulations by --trajectory or --ensemble to run it again.")
             return True
-        equal = [_rerun(world, do, folder, name, record, data, cache, report) for name, record in runs.items()]
-        report(f"\n{bundle.name}: {'verified' if all(equal) else 'NOT verified'}")
+        equal = [_rerun(folder, name, record, data, ranks, cache, log) for name, record in runs.items()]
+        log(f"\n{bundle.name}: {'verified' if all(equal) else 'NOT verified'}")
     return all(equal)
 
 
-def _open(bundle: Path, folder: Path, names: Sequence[str], log: Log) -> tuple[Path, dict[str, Record]]:
-    """Extract a bundle and log its content; return the folder, and the records of its runs."""
+def _open(bundle: Path, folder: Path, names: Sequence[str], log: Log) -> dict[str, Record]:
+    """Extract a bundle and log its content; return the records of its runs."""
     sizes = extract(bundle, folder)
     runs = [name.split("/")[1] for name in sizes if name.count("/") == 2 and name.endswith(f"/{RECORD}")]
     unknown = [name for name in names if name not in runs]
@@ -95,26 +86,22 @@ def _open(bundle: Path, folder: Path, names: Sequence[str], log: Log) -> tuple[P
         log("There is no code in it: its analyses are himach's, or of packages that are installed here.")
     for name in code:
         log(f"  {printable(name)} ({sizes[name]:,} bytes)")
-    return folder, records
+    return records
 
 
-def _rerun(
-    world: World, do: Ranks, folder: Path, name: str, record: Record, data: Inputs, cache: str, log: Log
-) -> bool:
-    """Repeat a run and compare its files; return whether all are equal (collective)."""
+def _rerun(folder: Path, name: str, record: Record, data: Inputs, ranks: int | None, cache: str, log: Log) -> bool:
+    """Repeat a run and compare its files; return whether all are equal."""
     log(f"\n{RUNS}/{name} ({', '.join(entry['name'] for entry in record['analyses'])})")
     versions = [f"  version  {line}" for line in _changed_versions(record)]
     for line in versions:
         log(line)
     out = folder / "again" / name / "out"
     try:
-        do(on_first_rank(world.comm, partial(_prepare_rerun, folder, record, out, data, cache), share=True))
+        on_ranks(_prepare_rerun(folder, record, out, data, cache), 0 if ranks in (None, 1) else ranks or 0)
     except HimachError as error:
-        if world.comm.size > 1:
-            raise
         log(f"  not run: {error}")
         return False
-    equal = bool(on_first_rank(world.comm, partial(_compare_runs, folder / RUNS / name, out, log), share=True))
+    equal = _compare_runs(folder / RUNS / name, out, log)
     if not equal:
         log(f"  {OTHER_VERSIONS if versions else SAME_VERSIONS}")
     return equal
