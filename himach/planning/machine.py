@@ -6,11 +6,11 @@ The file is TOML: a line ``name = value`` for each known attribute. ``himach ben
 from __future__ import annotations
 
 import math
-import tomllib
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from himach.errors import UsageError
+from himach.files import read_toml
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,7 @@ class Machine:
 
 def read_machine(path: Path) -> Machine:
     """Read a machine file, from `Machine.write` or written by hand."""
-    try:
-        settings = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        cause = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"{path}: no description of a machine ({cause}); 'himach bench machine' writes one") from error
+    settings = read_toml(path, f"machine {path}, as 'himach bench machine' writes it")
     names = [field.name for field in fields(Machine)]
     if unknown := sorted(set(settings) - set(names)):
         raise UsageError(f"{path}: a machine has no {', '.join(unknown)}; it has {', '.join(names)}")

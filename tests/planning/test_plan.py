@@ -227,7 +227,7 @@ def test_a_machine_is_written_and_read(tmp_path):
     assert read_machine(tmp_path / "machine.toml") == MACHINE
     for text, words in (
         ("disk = 'large'", "number above 0"), ("network = nan", "number above 0"), ("origin = inf", "number above 0"),
-        ("cores = 2.5", "whole number"), ("speed = 1", "has no speed"), ("x", "no description"),
+        ("cores = 2.5", "whole number"), ("speed = 1", "has no speed"), ("x", "file is not TOML"),
     ):  # fmt: skip
         (tmp_path / "bad.toml").write_text(text)
         with pytest.raises(UsageError, match=words):
