@@ -225,8 +225,8 @@ def contacts(positions, groups, others, other_groups, cutoff, box=None, bint ret
 
     Notes
     -----
-    The groups of the pairs that `neighbors` finds, each once, and the least of their distances, to the last bit; no
-    list of pairs of atoms is made. It releases the GIL.
+    The groups of the pairs that `neighbors` finds, each once, and the least of their distances, to the last bit. It
+    releases the GIL.
 
     Examples
     --------
