@@ -10,21 +10,22 @@ import numpy.typing as npt
 from himach.errors import UsageError
 
 MAX_ATOMS = 2**31 - 16
-#: Of an array that is copied in double precision.
-MAX_NUMBERS = 2**40
+Vectors = npt.NDArray[np.float32]
 
 
-def as_positions(name: str, positions: npt.ArrayLike) -> npt.NDArray[np.float32]:
-    """Return `positions` as contiguous float32 (n, 3), without a copy if they are."""
+def as_positions(name: str, positions: npt.ArrayLike, ndim: int = 2, rows: int | None = None) -> Vectors:
+    """Return `positions` as contiguous float32 (n, 3), or (m, n, 3) with n > 0 or n == `rows`, without a copy if so."""
     array = np.ascontiguousarray(_real(name, positions), dtype=np.float32)
-    if array.ndim != 2 or array.shape[1] != 3:
-        raise UsageError(f"{name} must be an array of shape (n, 3), not {np.shape(positions)}")
-    if len(array) > MAX_ATOMS:
-        raise UsageError(f"{name} has {len(array)} positions; more than {MAX_ATOMS} are too many")
+    shape = array.shape
+    if array.ndim != ndim or shape[-1] != 3 or (ndim == 3 and shape[1] != (rows or max(shape[1], 1))):
+        needed = "(n, 3)" if ndim == 2 else f"(n, {rows}, 3)" if rows else "(m, n, 3) with n > 0"
+        raise UsageError(f"{name} must be an array of shape {needed}, not {np.shape(positions)}")
+    if array.size > 3 * MAX_ATOMS:
+        raise UsageError(f"{name} has {array.size // 3} positions; more than {MAX_ATOMS} are too many")
     return array
 
 
-def as_output(out: npt.NDArray[np.float32] | None, kept: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def as_output(out: Vectors | None, kept: Vectors) -> Vectors:
     """Return `out`, where as many positions as are `kept` can be written, or a new array for them if it is None.
 
     It may be `kept`, but no part of it: what is written there would be read again.
@@ -40,27 +41,7 @@ def as_output(out: npt.NDArray[np.float32] | None, kept: npt.NDArray[np.float32]
     return out
 
 
-def as_structures(name: str, positions: npt.ArrayLike) -> npt.NDArray[np.float32]:
-    """Return `positions` as contiguous float32 (m, n, 3) of at least one atom, without a copy if they are."""
-    array = np.ascontiguousarray(_real(name, positions), dtype=np.float32)
-    if array.ndim != 3 or array.shape[2] != 3 or array.shape[1] == 0:
-        raise UsageError(f"{name} must be an array of shape (m, n, 3) with n > 0, not {np.shape(positions)}")
-    if array.size > MAX_NUMBERS:
-        raise UsageError(f"{name} has {array.size} numbers; more than {MAX_NUMBERS} are too many")
-    return array
-
-
-def as_backbone(name: str, positions: npt.ArrayLike) -> npt.NDArray[np.float32]:
-    """Return `positions` as contiguous float32 (n, 4, 3), without a copy if they are."""
-    array = np.ascontiguousarray(_real(name, positions), dtype=np.float32)
-    if array.ndim != 3 or array.shape[1:] != (4, 3):
-        raise UsageError(f"{name} must be an array of shape (n, 4, 3), not {np.shape(positions)}")
-    if 4 * len(array) > MAX_ATOMS:
-        raise UsageError(f"{name} has {4 * len(array)} positions; more than {MAX_ATOMS} are too many")
-    return array
-
-
-def as_box(box: npt.ArrayLike | None) -> npt.NDArray[np.float32] | None:
+def as_box(box: npt.ArrayLike | None) -> Vectors | None:
     """Return `box` as float32 (6,), or None."""
     if box is None:
         return None
@@ -105,19 +86,14 @@ def as_groups(
     return array, int(array.max()) + 1 if n else 0
 
 
-def as_places(name: str, places: npt.ArrayLike, n: int) -> npt.NDArray[np.int64]:
-    """Return `places` as contiguous int64 (k,) of places less than `n`."""
+def as_places(name: str, places: npt.ArrayLike, n: int, width: int | None = None) -> npt.NDArray[np.int64]:
+    """Return `places` less than `n` as contiguous int64 (k,), or (m, width)."""
     array = _integers(name, places)
-    if array.ndim != 1:
-        raise UsageError(f"{name} must be an array of shape (k,), not {array.shape}")
-    return _places(name, array, n)
-
-
-def as_numbers(name: str, numbers: npt.ArrayLike, n: int) -> npt.NDArray[np.int64]:
-    """Return integers as contiguous int64 (n,)."""
-    array = _integers(name, numbers)
-    if array.shape != (n,):
-        raise UsageError(f"{name} must have the shape ({n},), not {array.shape}")
+    if array.ndim != (1 if width is None else 2) or width not in (None, array.shape[-1]):
+        needed = "(k,)" if width is None else f"(m, {width})"
+        raise UsageError(f"{name} must be an array of shape {needed}, not {array.shape}")
+    if array.size and not 0 <= array.min() <= array.max() < n:
+        raise UsageError(f"{name} are places from 0 to {n - 1}, not {array.min()} to {array.max()}")
     return array
 
 
@@ -127,14 +103,6 @@ def as_flags(name: str, flags: npt.ArrayLike, n: int) -> npt.NDArray[np.uint8]:
     if array.dtype.kind != "b" or array.shape != (n,):
         raise UsageError(f"{name} must be bool of the shape ({n},), not {array.dtype} {array.shape}")
     return array.view(np.uint8)
-
-
-def as_rows(name: str, numbers: npt.ArrayLike, width: int, n: int) -> npt.NDArray[np.int64]:
-    """Return `numbers` as contiguous int64 (m, width) of places less than `n`."""
-    array = _integers(name, numbers)
-    if array.ndim != 2 or array.shape[1] != width:
-        raise UsageError(f"{name} must be an array of shape (m, {width}), not {array.shape}")
-    return _places(name, array, n)
 
 
 def as_direction(name: str, vector: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -150,12 +118,6 @@ def _real(name: str, numbers: npt.ArrayLike) -> npt.NDArray[Any]:
     array = np.asarray(numbers)
     if array.size and array.dtype.kind not in "fiu":
         raise UsageError(f"{name} must be real numbers, not {array.dtype}")
-    return array
-
-
-def _places(name: str, array: npt.NDArray[np.int64], n: int) -> npt.NDArray[np.int64]:
-    if array.size and not 0 <= array.min() <= array.max() < n:
-        raise UsageError(f"{name} are places from 0 to {n - 1}, not {array.min()} to {array.max()}")
     return array
 
 

@@ -8,9 +8,8 @@ from numbers import Integral, Real
 import numpy as np
 
 from himach.errors import UsageError
-from himach.kernels.arrays import MAX_ATOMS, as_backbone, as_box, as_direction, as_doubles, as_flags, as_groups
-from himach.kernels.arrays import as_numbers, as_output, as_places, as_positions, as_radii, as_rows, as_structures
-from himach.kernels.arrays import as_weights
+from himach.kernels.arrays import MAX_ATOMS, as_box, as_direction, as_doubles, as_flags, as_groups, as_output
+from himach.kernels.arrays import as_places, as_positions, as_radii, as_weights
 
 
 cdef extern from "box/lattice.h":

@@ -80,7 +80,7 @@ USUAL = {
         ("sasa", {"positions": [[0, 0, 0], [0, 0, 1e9]]}, "so far out"),
         ("sasa", {"box": [6.1, 20, 20, 90, 90, 90]}, "the box is narrower than the 6.2 Å"),
         ("dssp", (BACKBONE[:, 0],), r"backbone must be an array of shape \(n, 4, 3\), not \(5, 3\)"),
-        ("dssp", (BACKBONE, [0, 0]), r"chains must have the shape \(5,\), not \(2,\)"),
+        ("dssp", (BACKBONE, [0, 0]), r"chains must have the shape \(5,\), one for each residue, not \(2,\)"),
         ("dssp", (BACKBONE, [0, 1, 0, 1, 1]), "chains are numbers that do not fall"),
         ("dssp", (BACKBONE, None, np.zeros(4, bool)), r"prolines must be bool of the shape \(5,\)"),
         ("dssp", (np.where(np.arange(5)[:, None, None] == 4, np.nan, BACKBONE),), "positions must be finite"),

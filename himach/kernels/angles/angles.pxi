@@ -41,7 +41,7 @@ def dihedrals(positions, quadruples, box=None):
     array([90.])
     """
     cdef const float[:, ::1] kept = as_positions("positions", positions)
-    cdef const int64_t[:, ::1] places = as_rows("quadruples", quadruples, 4, kept.shape[0])
+    cdef const int64_t[:, ::1] places = as_places("quadruples", quadruples, kept.shape[0], width=4)
     cdef lattice cell
     set_lattice(&cell, as_box(box))
     cdef size_t n = places.shape[0]
@@ -97,7 +97,7 @@ def order_parameters(positions, pairs, kinds=None, box=None, normal=(0, 0, 1), n
     """
     cdef lattice cell
     cdef const float[:, ::1] kept = as_positions("positions", positions)
-    cdef const int64_t[:, ::1] bonded = as_rows("pairs", pairs, 2, kept.shape[0])
+    cdef const int64_t[:, ::1] bonded = as_places("pairs", pairs, kept.shape[0], width=2)
     cdef const double[::1] along = as_direction("normal", normal)
     numbers, count = as_groups(kinds, bonded.shape[0], "kinds", "pair")
     cdef const int64_t[::1] grouped = numbers

@@ -262,9 +262,10 @@ static void compare_rows(const struct packed *a, const struct packed *b, size_t 
     }
 }
 
-static int compare_all(struct structures a, struct structures b, const struct deviation *query, struct target to) {
+int deviations_find(struct structures a, struct structures b, const struct deviation *query, double *deviations,
+                    uint8_t *bits) {
+    struct target to = {.deviations = deviations, .bits = bits, .triangle = b.positions == NULL};
     struct packed rows = {0}, columns = {0};
-    to.triangle = b.positions == NULL;
     if (to.triangle) {
         b = a;
     }
@@ -280,13 +281,4 @@ static int compare_all(struct structures a, struct structures b, const struct de
     unpack(&rows);
     unpack(&columns);
     return status;
-}
-
-int deviations_all(struct structures a, struct structures b, const struct deviation *query, double *to) {
-    return compare_all(a, b, query, (struct target){.deviations = to});
-}
-
-int deviations_within(struct structures a, struct structures b, const struct deviation *query, uint8_t *to) {
-    memset(to, 0, a.count * (((b.positions == NULL ? a.count : b.count) + 7) / 8));
-    return compare_all(a, b, query, (struct target){.bits = to});
 }

@@ -37,14 +37,14 @@ struct deviation {
     size_t n;              /* atoms */
     const double *weights; /* (n,), with a positive sum; NULL stands for equal ones */
     int superpose;         /* whether they are laid over one another first */
-    double cutoff;         /* for `within` */
+    double cutoff;         /* for bits */
 };
 
-/* The deviation of each of `a` from each of `b`, which is `a` where it has no positions. -1: there is no memory. */
-int deviations_all(struct structures a, struct structures b, const struct deviation *query, double *to);
-
-/* Whether these deviations are within the cutoff: `to` is (a.count, (b.count + 7) / 8), a bit each, lowest first. */
-int deviations_within(struct structures a, struct structures b, const struct deviation *query, uint8_t *to);
+/* The deviation of each of `a` from each of `b`, which is `a` where it has no positions; or, unless `bits` is NULL,
+ * whether it is within the cutoff: bits (a.count, (b.count + 7) / 8), lowest first, that are 0 before. -1: there is no
+ * memory. */
+int deviations_find(struct structures a, struct structures b, const struct deviation *query, double *deviations,
+                    uint8_t *bits);
 
 /* --- fluctuation.c: how far the atoms of many structures are from fixed positions, added up without error --------- */
 

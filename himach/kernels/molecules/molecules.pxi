@@ -15,8 +15,7 @@ cdef extern from "molecules/molecules.h":
         const double *weights
         int superpose
         double cutoff
-    int deviations_all(structures a, structures b, const deviation *request, double *to) nogil
-    int deviations_within(structures a, structures b, const deviation *request, uint8_t *to) nogil
+    int deviations_find(structures a, structures b, const deviation *request, double *deviations, uint8_t *bits) nogil
     struct fluctuation:
         size_t n
         const double *fixed
@@ -140,8 +139,8 @@ def rmsd_matrix(a, b=None, cutoff=None, weights=None, bint superposition=True):
            [2],
            [5]], dtype=uint8)
     """
-    cdef const float[:, :, ::1] rows = as_structures("a", a)
-    cdef const float[:, :, ::1] columns = None if b is None else as_structures("b", b)
+    cdef const float[:, :, ::1] rows = as_positions("a", a, ndim=3)
+    cdef const float[:, :, ::1] columns = None if b is None else as_positions("b", b, ndim=3)
     cdef Py_ssize_t n = rows.shape[1]
     cdef structures first, second
     if columns is not None and columns.shape[1] != n:
@@ -165,15 +164,17 @@ def rmsd_matrix(a, b=None, cutoff=None, weights=None, bint superposition=True):
         second.positions = &columns[0, 0, 0]
     cdef double[:, ::1] deviations
     cdef uint8_t[:, ::1] bits
+    cdef double *to = NULL
+    cdef uint8_t *to_bits = NULL
     cdef int status
     if cutoff is None:
         deviations = result
-        with nogil:
-            status = deviations_all(first, second, &request, &deviations[0, 0])
+        to = &deviations[0, 0]
     else:
         bits = result
-        with nogil:
-            status = deviations_within(first, second, &request, &bits[0, 0])
+        to_bits = &bits[0, 0]
+    with nogil:
+        status = deviations_find(first, second, &request, to, to_bits)
     if status != 0:
         raise MemoryError(f"no memory for {first.count + second.count} structures of {n} atoms in double precision")
     return result
@@ -323,7 +324,7 @@ def deviation_sums(structures, fixed, reference=None, fitted=None, weights=None)
     >>> (sums[3, 0] * 2**32 + sums[4, 0]) / 2**40
     np.float64(1.0)
     """
-    cdef const float[:, :, ::1] kept = as_structures("structures", structures)
+    cdef const float[:, :, ::1] kept = as_positions("structures", structures, ndim=3)
     cdef Py_ssize_t n = kept.shape[1], k = n
     cdef const double[:, ::1] origin = np.ascontiguousarray(fixed, dtype=np.float64)
     if origin.shape[0] != n or origin.shape[1] != 3:

@@ -167,7 +167,7 @@ def unwrap(positions, bonds, box, out=None):
     if moved is not kept:
         moved[:] = kept
     cdef float[:, ::1] to = moved
-    cdef const int64_t[:, ::1] bonded = as_rows("bonds", bonds, 2, len(moved))
+    cdef const int64_t[:, ::1] bonded = as_places("bonds", bonds, len(moved), width=2)
     if bonded.shape[0]:
         with nogil:
             groups_unwrap(&cell, &to[0, 0], &bonded[0, 0], bonded.shape[0])

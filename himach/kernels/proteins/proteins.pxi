@@ -16,8 +16,8 @@ def dssp(backbone, chains=None, prolines=None, box=None):
     backbone
         float32 (n, 4, 3), Å: the N, CA, C and O of each residue, in the order of the sequence.
     chains
-        int64 (n,): the number of each residue's chain, which does not fall from one residue to the next; a chain that
-        has a gap is two. None: all residues are one chain.
+        int64 (n,): the number of each residue's chain, from 0, which does not fall from one residue to the next; a
+        chain that has a gap is two. None: all residues are one chain.
     prolines
         bool (n,): which residues are prolines, as their nitrogens have no hydrogen; None: none is.
     box
@@ -55,9 +55,9 @@ def dssp(backbone, chains=None, prolines=None, box=None):
     >>> bytes(himach.kernels.dssp(helix)).decode()
     '-HHHHHHHHHH-'
     """
-    cdef const float[:, :, ::1] positions = as_backbone("backbone", backbone)
+    cdef const float[:, :, ::1] positions = as_positions("backbone", backbone, ndim=3, rows=4)
     cdef Py_ssize_t n = positions.shape[0]
-    cdef const int64_t[::1] numbers = None if chains is None else as_numbers("chains", chains, n)
+    cdef const int64_t[::1] numbers = None if chains is None else as_groups(chains, n, "chains", "residue")[0]
     cdef const uint8_t[::1] flags = None if prolines is None else as_flags("prolines", prolines, n)
     cdef const float[::1] sizes = as_box(box)
     result = np.empty(n, np.uint8)
