@@ -163,27 +163,16 @@ def _find_analysis(task: Any) -> Any:
     return analysis if isinstance(analysis, AnalysisBase) else None
 
 
-class _SavedTimestep:
-    """A copy of a Timestep as it was read, for the next analysis."""
-
-    def __init__(self, ts: Timestep) -> None:
-        self._ts = ts
-        self._fields = {name: getattr(ts, name).copy() for name in VECTORS if getattr(ts, f"has_{name}")}
-        self._dimensions = None if ts.dimensions is None else ts.dimensions.copy()
-        self._frame, self._time, self._data = ts.frame, ts.time, dict(ts.data)
-
-    def restore(self) -> None:
-        """Undo the changes of an analysis."""
-        ts = self._ts
-        for name in VECTORS:
-            if name in self._fields:
-                setattr(ts, name, self._fields[name])
-            else:
-                setattr(ts, f"has_{name}", False)
-        ts.dimensions = self._dimensions
-        ts.frame, ts.time = self._frame, self._time
-        ts.data.clear()
-        ts.data.update(self._data)
+def _restore(ts: Timestep, saved: Timestep) -> None:
+    """Undo the changes of an analysis to a Timestep, by a copy of it as it was read."""
+    for name in VECTORS:
+        has_vectors = getattr(saved, f"has_{name}")
+        setattr(ts, f"has_{name}", has_vectors)
+        if has_vectors:
+            setattr(ts, name, getattr(saved, name))
+    ts.dimensions, ts.frame = saved.dimensions, saved.frame
+    ts.data.clear()
+    ts.data.update(saved.data)
 
 
 def _run_together(analyses: Sequence[Any], frames: npt.NDArray[np.int64], done: Callable[[], None]) -> None:
@@ -192,11 +181,11 @@ def _run_together(analyses: Sequence[Any], frames: npt.NDArray[np.int64], done: 
         analysis._prepare_sliced_trajectory(slicer=frames[:, 1])
         analysis._prepare()
     for index, ts in enumerate(analyses[0]._sliced_trajectory if len(frames) else ()):
-        saved = _SavedTimestep(ts) if len(analyses) > 1 else None
+        saved = ts.copy() if len(analyses) > 1 else None
         frame_cell()[0] = ts.frame + 1
         for order, analysis in enumerate(analyses):
             if saved is not None and order:
-                saved.restore()
+                _restore(ts, saved)
             analysis._frame_index, analysis._ts = index, ts
             analysis.frames[index], analysis.times[index] = ts.frame, ts.time
             analysis._single_frame()
