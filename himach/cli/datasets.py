@@ -15,7 +15,7 @@ from himach.cli.shared import columns, echo, format_minute
 from himach.io.store.sizes import show_size
 
 if TYPE_CHECKING:
-    from himach.io.datasets.name_space import ListedDataset, NameSpace
+    from himach.io.datasets.listing import ListedDataset, NameSpace
 
 
 @click.command(cls=Command)
@@ -32,7 +32,7 @@ def datasets(server: str | None, key: Path | None, wait: float, as_json: bool, c
 
     All are asked at once; those that do not answer are named, and what they hold is not counted.
     """
-    from himach.io.datasets.name_space import list_datasets
+    from himach.io.datasets.listing import list_datasets
     from himach.io.server.survey import Server
 
     if server is None and key is not None:

@@ -53,7 +53,7 @@ def info(
     from himach.io.datasets.description import as_text, describe
 
     with quiet_ranks(0, command=True):
-        echo(as_text(describe([path], topology, parse_keywords(keywords), shared.chosen_cache(cache, server, key))))
+        echo(as_text(describe(path, topology, parse_keywords(keywords), shared.chosen_cache(cache, server, key))))
 
 
 def _describe_pairs(place: KeptFrames) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,24 +30,22 @@ NO_ORIGIN = "away; this is what was noted when it was last seen, "
 
 
 def describe(
-    trajectories: Sequence[str | os.PathLike[str]],
+    trajectory: str | os.PathLike[str],
     topology: str | os.PathLike[str] | None = None,
     keywords: Mapping[str, Any] | None = None,
     cache: str | None = None,
 ) -> dict[str, Any]:
     """Describe a dataset, from this node's store if its origin is away.
 
-    `dict`: ``format`` (one name, or a list if files differ), ``files``, ``origin`` (a text if it is away, or None),
+    `dict`: ``format``, ``files``, ``origin`` (a text if it is away, or None),
     ``frames``, ``atoms``, ``first_time``, ``last_time`` (ps; None if the frames that give them are missing), ``dt``
     (ps; None if uneven), ``box`` (of the first frame: Å and degrees, or None), ``velocities``, ``forces``,
     ``topology`` (the file given or the dataset's own, or None), ``fingerprint``, ``warnings`` (about the files),
-    ``cached`` (a text about the store) and ``n_cached`` (frames).
+    and ``cached`` (a text about the store).
     """
     place, store, nothing = _open_store(cache)
     topology_file = None if topology is None else Path(strip_scheme(topology))
-    request = FramesRequest(
-        [Path(strip_scheme(path)) for path in trajectories], topology_file, keywords or {}, cache="off"
-    )
+    request = FramesRequest([Path(strip_scheme(trajectory))], topology_file, keywords or {}, cache="off")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the result lists them
         opened = open_dataset(alone(), request, store=(store, 0))
@@ -62,9 +60,8 @@ def describe(
             load_topology(topology, origin, keywords)
             topology_path = absolute(topology)
         times = _times(origin, opened.frames)
-    kinds = list(dict.fromkeys(origin.kinds))
     return {
-        "format": kinds[0] if len(kinds) == 1 else kinds,
+        "format": ", ".join(dict.fromkeys(origin.kinds)),
         "files": list(origin.paths),
         "origin": away,
         "frames": origin.n_frames,
@@ -75,7 +72,7 @@ def describe(
         "topology": topology_path,
         "fingerprint": origin.fingerprint,
         "warnings": list(origin.warnings),
-        **_cached_frames(opened.cached, origin.n_frames, place, nothing),
+        "cached": _cached_frames(opened.cached, origin.n_frames, place, nothing),
     }
 
 
@@ -83,9 +80,8 @@ def as_text(facts: Mapping[str, Any]) -> str:
     """Return the result of `describe` as lines for a terminal, with units."""
     box, dt = facts["box"], facts["dt"]
     fields = ["positions", *(name for name in ("velocities", "forces") if facts[name])]
-    formats = facts["format"] if isinstance(facts["format"], list) else [facts["format"]]
     lines = [
-        ("format", ", ".join(formats)),
+        ("format", facts["format"]),
         *(("file", str(path)) for path in facts["files"]),
         *([("origin", facts["origin"])] if facts["origin"] else []),
         ("topology", facts["topology"] or "none: name a topology file"),
@@ -120,25 +116,24 @@ def _open_store(cache: str | None) -> tuple[Path | str, Store | ServedStore | No
         return place, None, f"nothing: {error}"
 
 
-def _cached_frames(cached: CachedFrames | None, n_frames: int, place: Path | str, nothing: str) -> dict[str, Any]:
-    """Return a text and the number of the dataset's cached frames."""
+def _cached_frames(cached: CachedFrames | None, n_frames: int, place: Path | str, nothing: str) -> str:
+    """Return a text about the dataset's cached frames."""
     if cached is None:
-        return {"cached": nothing, "n_cached": 0}
+        return nothing
     try:
         native, alien, nbytes = cached.native, cached.alien, cached.facts()["bytes"]
     except StoreError as error:
-        return {"cached": f"nothing: {error}", "n_cached": 0}
+        return f"nothing: {error}"
     count = len(native | alien)
     share = "all" if count == n_frames else f"{count:,}"
     extra = "".join(
         f"; {len(sub.atoms):,} atoms of {len(sub.dataset.alien):,} frames ({show_size(sub.dataset.facts()['bytes'])})"
         for sub in (list_subsets(cached) if isinstance(cached, Dataset) else ())
     )
-    text = (
+    return (
         f"{share} of {n_frames:,} frames ({len(native):,} native, {len(alien):,} alien, {show_size(nbytes)}){extra} in "
         f"{place}"
     )
-    return {"cached": text, "n_cached": count}
 
 
 def _times(origin: Origin, frames: Selected) -> dict[str, Any]:

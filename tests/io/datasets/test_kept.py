@@ -191,7 +191,7 @@ def test_what_was_kept_otherwise_is_told(tmp_path):
 
 
 def describe_it(name, topology, cache, universe):
-    return describe([name], topology, universe, str(cache))
+    return describe(name, topology, universe, str(cache))
 
 
 def test_what_a_path_was_kept_with_is_told(tmp_path):

@@ -211,7 +211,7 @@ def test_what_is_no_member_is_told(make, said):
 def info(monkeypatch, place):
     """Describe with the store at `place` as the default one."""
     monkeypatch.setenv("HIMACH_CACHE", str(place))
-    return lambda trajectory, **options: describe([trajectory], **options)
+    return describe
 
 
 def test_what_is_cached_is_counted(tmp_path, place, info):
@@ -262,7 +262,7 @@ def test_the_command_takes_a_store_and_the_name_of_a_dataset_there(tmp_path, pla
 
 def test_a_file_is_described(tmp_path):
     path = make_file(tmp_path / "a.trr", [0, 2, 4], velocities=True)
-    plain = describe([path])
+    plain = describe(path)
     assert plain["frames"] == 3
     assert plain["atoms"] == 40
     assert (plain["first_time"], plain["last_time"], plain["dt"]) == (0, 4, 2)
@@ -271,8 +271,8 @@ def test_a_file_is_described(tmp_path):
     assert plain["topology"] is None
     assert plain["format"] == "TRR"
     json.dumps(plain)
-    assert describe([data.PDB_multiframe])["topology"] == data.PDB_multiframe
+    assert describe(data.PDB_multiframe)["topology"] == data.PDB_multiframe
     path.write_bytes(path.read_bytes()[:-1])
-    assert "cut off" in describe([path])["warnings"][0]
+    assert "cut off" in describe(path)["warnings"][0]
     with pytest.raises(UsageError, match="has 40"):
-        describe([path], data.GRO)
+        describe(path, data.GRO)

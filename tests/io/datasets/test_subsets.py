@@ -13,8 +13,7 @@ import himach
 from himach.errors import TrajectoryError
 from himach.frame import DATA, FORCES, POSITIONS, VELOCITIES
 from himach.io.datasets import writeback
-from himach.io.datasets.listing import entries, evict_chosen
-from himach.io.datasets.name_space import list_datasets
+from himach.io.datasets.listing import entries, evict_chosen, list_datasets
 from himach.io.datasets.source import Source
 from himach.io.datasets.subsets import list_subsets, open_kept_atoms, open_subset, subset_name
 from himach.io.frame_source import ReadOptions, atom_ranges

@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 from support.cache_data import keep, push
 from support.commands import wait_until
 
-from himach.io.datasets.name_space import list_datasets
+from himach.io.datasets.listing import list_datasets
 from himach.io.server.client import decode_runs
 from himach.io.store.bodhi import MAX_NUMBER, RUNS_AT_ONCE
 from himach.io.store.store import Store, StoreBusyError, StoreError

@@ -8,7 +8,7 @@ from support import commands, shelves
 
 import himach
 from himach.cli.datasets import _row
-from himach.io.datasets.name_space import join_answers
+from himach.io.datasets.listing import join_answers
 from himach.io.server.survey import Server, ask
 from himach.io.store.store import Store, StoreConflictError
 

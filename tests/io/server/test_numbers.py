@@ -12,7 +12,7 @@ from support.cache_data import frame_of, push
 from support.servers import Running, free_addresses
 
 import himach
-from himach.io.datasets.name_space import join_answers
+from himach.io.datasets.listing import join_answers
 from himach.io.server import remote_store
 from himach.io.server.admission import make_key, read_key
 from himach.io.server.remote_store import RemoteStore
