@@ -35,7 +35,7 @@ from himach.runner.index_groups import name_groups, read_groups
 from himach.runner.kept_pairs import unrequested_keep_time
 from himach.runner.options import Job, stages
 from himach.runner.place import OutcomePlace, located
-from himach.staging.assembly.assemble import assemble_for_run
+from himach.staging.assemble import assemble_for_run
 from himach.zazen import assign
 from himach.zazen.node_frames import Share
 
@@ -130,7 +130,7 @@ class RankRun:
             name=first.label(),
             member=member,
             finite=any(kind.__module__.startswith("himach.examples.") for kind in type(first).__mro__),
-            follow=None if self.paths is None else partial(self.paths.positions_at, opened),
+            nojump=self.paths is not None,
         )
         if self.job.index is not None:
             name_groups(view.universe, self.job.index, groups)

@@ -204,18 +204,6 @@ class Paths:
         self._moved: Ints = np.empty((0, 3), np.int64)
         self._shift: Doubles = np.empty((0, 3))
 
-    def positions_at(self, opened: OpenFrames, number: int) -> Vectors:
-        """Return the positions of any frame without jumps since the first selected frame, float32 (n, 3), Å."""
-        first = opened.first
-        direction = 1 if number > first.number else -1
-        before, moved = first.positions, np.zeros((self._n_atoms, 3), np.int64)
-        for raw in opened.origin.read(range(first.number + direction, number + direction, direction)):
-            part = self._extract(raw)
-            vectors = part.vectors_to_follow()
-            add(periods_to_shift(jumps(before, part.positions, vectors, raw.number), vectors), moved)
-            before = part.positions.copy()
-        return (before - moved * UNIT).astype(np.float32)
-
     def follow(self, atoms: Ints | None) -> Ints | None:
         """Follow only the atoms needed for some, ascending; return the followed atoms, None for all."""
         if atoms is not None:

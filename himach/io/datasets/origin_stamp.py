@@ -81,7 +81,6 @@ class OriginStamp:
     has_forces: bool
     files: tuple[FileState, ...]  # the `content_files`
     content: str  # `digest` of these files
-    lasting: str = ""  # `digest` of those that are not rewritten when frames are added
     first_frame: str = ""  # number and checksum of the first pushed frame
     own_keywords: Mapping[str, Any] = field(default_factory=dict)
     topologies: Mapping[str, str] = field(default_factory=dict)
@@ -93,10 +92,7 @@ class OriginStamp:
         """Return the stamp of a reachable origin; read no content if a `known` stamp has the same sizes and times."""
         files = tuple(map(FileState.from_path, content_files(origin)))
         same = next((stamp for stamp in known if stamp.files == files), None)
-        content, lasting = (same.content, same.lasting) if same is not None else (digest(files), "")
-        if not lasting:
-            unchanged = lasting_files(files, origin)
-            lasting = content if unchanged == files else digest(unchanged)
+        content = digest(files) if same is None else same.content
         return cls(
             paths=origin.paths,
             kinds=origin.kinds,
@@ -110,7 +106,6 @@ class OriginStamp:
             has_forces=origin.has_forces,
             files=files,
             content=content,
-            lasting=lasting,
             own_keywords={**origin.files[0].keywords, **_json_values(keywords)},
             sequence=_next_sequence(content, known),
             seen=time.time(),
@@ -270,12 +265,6 @@ class OriginChangedError(TrajectoryError):
     """The origin has changed since the run began, or differs between nodes."""
 
 
-def lasting_files(files: Sequence[FileState], origin: Origin) -> tuple[FileState, ...]:
-    """Return the `content_files` that are not rewritten when frames are added."""
-    rewritten = {path for file in origin.files for path in file.rewritten}
-    return tuple(file for file in files if file.path not in rewritten)
-
-
 def open_unchanged(paths: Sequence[str | os.PathLike[str]], open_files: Callable[[], T]) -> T:
     """Call `open_files`, again if the trajectory files changed meanwhile other than by growth; return its result."""
     names = [*map(absolute, paths)]
@@ -298,10 +287,10 @@ class OriginWatch:
     """Compares this rank's view of the origin's files with the stamp of the first rank."""
 
     def __init__(self, stamp: OriginStamp, origin: Origin, rank_name: str, leads: bool = True) -> None:
-        self._content = stamp.lasting
+        self._content = stamp.content
         self._origin = origin
         self._rank_name = rank_name
-        self._noted_files = {file.path: file for file in lasting_files(stamp.files, origin)}
+        self._noted_files = {file.path: file for file in stamp.files}
         self._equal_states = dict(self._noted_files)  # states with the noted content
         stamps = [path for file in origin.files for path in file.stamps]
         self._paths = tuple(path for path in self._noted_files if leads or path in stamps)

@@ -133,7 +133,6 @@ class FrameDirectory(FrameFile):
         self.topology = None if manifest.topology is None else os.path.join(path, manifest.topology)
         end_numbers = (0, manifest.n_files - 1)
         self.stamps = (manifest_path, *(os.path.join(path, manifest.file_name(number)) for number in end_numbers))
-        self.rewritten = (manifest_path, os.path.join(path, TIMES))
         for stamp in self.stamps:
             if not os.path.exists(stamp):
                 raise TrajectoryError(f"{stamp} is missing from the frame directory; copy it again or split again")

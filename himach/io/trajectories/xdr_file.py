@@ -49,7 +49,6 @@ class FrameFile(ABC):
     n_frames = n_atoms = 0  # of the first frames of the file, those that are in the dataset
     times: FrameTimes | None = None  # of its frames, ps; None if they are not known without reading frames
     timed = True
-    rewritten: tuple[str, ...] = ()  # files rewritten when frames are added
     topology: str | None = None  # topology file that comes with the frames
     keywords: Mapping[str, Any] = {}  # keywords of MDAnalysis for this topology
     _bytes_per_frame = 0.0

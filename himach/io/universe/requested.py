@@ -92,8 +92,8 @@ def requested_atoms(groups: Any, universe: Universe, label: str) -> Asked:
     for group in several:
         if not isinstance(group, GroupBase):
             raise AnalysisError(
-                f"atoms() of {label} returned {_describe(group)}; return an AtomGroup of the universe that it gets, or "
-                "several in a list"
+                f"atoms() of {label} returned {group!r:.40} ({type(group).__name__}); return an AtomGroup of the "
+                "universe that it gets, or several in a list"
             )
         if isinstance(group, UpdatingAtomGroup):
             raise AnalysisError(
@@ -106,7 +106,3 @@ def requested_atoms(groups: Any, universe: Universe, label: str) -> Asked:
             )
         requested[group.atoms.ix] = True
     return requested
-
-
-def _describe(value: Any) -> str:
-    return "None" if value is None else f"{value!r:.40} ({type(value).__name__})"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from dataclasses import replace
 from functools import partial
 from numbers import Integral
 from typing import Any, NoReturn
@@ -135,7 +134,7 @@ class View(ProtoReader):  # type: ignore[misc]
         name: str = "",
         member: str | None = None,
         finite: bool = False,
-        follow: Callable[[int], npt.NDArray[np.float32]] | None = None,
+        nojump: bool = False,
     ) -> None:
         super().__init__()
         self._member = member
@@ -143,7 +142,7 @@ class View(ProtoReader):  # type: ignore[misc]
         self._frames = frames
         self._name = name or "the analysis"
         self._first = first
-        self._follow = follow
+        self._nojump = nojump
         self.filename = origin.paths[0]
         self.n_frames = origin.n_frames
         self.n_atoms = origin.n_atoms
@@ -205,12 +204,14 @@ class View(ProtoReader):  # type: ignore[misc]
             raise UsageError(f"{self._name}: there is no frame {number}, the trajectory has {self.n_frames}")
         if self._origin.kinds == (PUSHED,) or not self._origin.present:
             raise AnalysisError(f"{self._name} reads frame {number} in setup(), and {out_of_reach(self.filename)}")
-        raw = next(self._origin.read([at], ReadOptions()))
-        positions = raw.positions if self._follow is None else self._follow(at)
+        if self._nojump and at != self._first.number:
+            where = f"the first selected frame, {self._first.number}"
+            raise AnalysisError(f"{self._name} reads frame {number}, and nojump follows atoms from {where}: take that")
+        raw = self._first if self._nojump else next(self._origin.read([at], ReadOptions()))
         if not self._auxs and not self._transformations:
-            return positions.copy()
+            return raw.positions.copy()
         try:
-            return np.array(self._bind(replace(raw, positions=positions), copy=True).positions)
+            return np.array(self._bind(raw, copy=True).positions)
         finally:
             self.go_back()
 

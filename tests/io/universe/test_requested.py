@@ -213,7 +213,7 @@ def test_no_atoms(opened):
 @pytest.mark.parametrize(
     ("groups", "words"),
     [
-        (lambda u: None, r"atoms\(\) of Shell returned None; return an AtomGroup"),
+        (lambda u: None, r"atoms\(\) of Shell returned None \(NoneType\); return an AtomGroup"),
         (lambda u: u.atoms.ix, r"atoms\(\) of Shell returned .*0.* \(int64\)"),
         (lambda u: ["protein"], r"returned 'protein' \(str\)"),
         (lambda u: u.select_atoms("prop x > 3", updating=True), "a group that updates"),
