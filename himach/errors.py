@@ -51,10 +51,6 @@ class TrajectoryError(HimachError):
     """Trajectory or topology data that cannot be used: damaged, not fitting, not ordered."""
 
 
-class NoFrameError(TrajectoryError):
-    """A trajectory without a complete frame; one may follow if it is still being written."""
-
-
 class RankError(HimachError):
     """Ranks that could not be started, do not fit the launcher, or died."""
 

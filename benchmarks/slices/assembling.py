@@ -14,8 +14,7 @@ import numpy as np
 from himach.io.push.writer import Writer
 from himach.io.store.store import Store
 from himach.ranks.communicator import World
-from himach.staging.assembly.assemble import assemble
-from himach.staging.assembly.assembly_rounds import send_all
+from himach.staging.assemble import assemble, send_all
 
 from ..harness.disk import forget
 from ..harness.figures import report

@@ -20,7 +20,7 @@ from himach.io.push.held_slices import HeldSlices, RankSlices, find_slices
 from himach.io.push.writer import Writer
 from himach.io.store.store import Store
 from himach.ranks.communicator import World
-from himach.staging.assembly.complete_frames import CHUNK_FRAMES, totals
+from himach.staging.complete_frames import CHUNK_FRAMES, totals
 
 from ..harness.figures import report
 from ..harness.ranks import on_ranks

@@ -183,7 +183,7 @@ def _assemble(place: Path, once: bool) -> None:
     os.environ["HIMACH_NODE"] = f"n{promised_rank() // 2}"
     from himach.io.store.store import Store
     from himach.ranks.mpi import connect, end_together
-    from himach.staging.assembly.assemble import assemble
+    from himach.staging.assemble import assemble
 
     world = connect()
     store = Store(place / world.name)

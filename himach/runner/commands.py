@@ -141,7 +141,7 @@ def stage_command(options: StageOptions, assemble: bool, world: World) -> str | 
     """Stage a trajectory, or `assemble` its slices, as one of the ranks; return a message on rank 0 unless quiet."""
     with quiet_ranks(world.comm.rank, command=True):
         preload()
-        from himach.staging.assembly.assemble import assemble_here
+        from himach.staging.assemble import assemble_here
         from himach.staging.stage import stage
 
         message = assemble_here(world, options) if assemble else str(stage(world, options))

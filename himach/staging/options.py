@@ -32,8 +32,6 @@ class StageOptions(DatasetRequest):
         "Stage these atoms of all frames alone, as a run of them keeps them.  [default: whole frames]",
         metavar="SELECTION",
     )
-    follow: bool = option("Keep up with a trajectory that is being written, until Ctrl-C.", default=False, is_flag=True)
-    idle: float | None = option("End --follow when no frame has come for so long.", type=float, metavar="SECONDS")
     server: str = ""  # from `himach.io.server.survey.format_choice`: stage what this server and its peers hold
     quiet: bool = False  # show no progress
 
@@ -46,14 +44,12 @@ class StageOptions(DatasetRequest):
             raise UsageError("staging fills the cache: 'off' makes no sense here")
         if self.copies is not None and self.copies < 1:
             raise UsageError(f"--copies {self.copies}: one node at least holds each frame")
-        if self.idle is not None and not self.follow:
-            raise UsageError("--idle says when to end --follow; give both")
-        if self.repair and (self.follow or self.server):
-            raise UsageError("--repair copies what the nodes hold: leave --follow and --server out")
-        if self.server and (self.follow or self.dataset is not None):
-            raise UsageError("what a server has is staged under its own name: leave --follow and --dataset out")
+        if self.repair and self.server:
+            raise UsageError("--repair copies what the nodes hold: leave --server out")
+        if self.server and self.dataset is not None:
+            raise UsageError("what a server has is staged under its own name: leave --dataset out")
         refuse_urls(self.trajectories, "runs keep its frames by themselves; download it, and stage the local file")
-        for name in ("copies", "repair", "follow", "server") if self.atoms is not None else ():
+        for name in ("copies", "repair", "server") if self.atoms is not None else ():
             if getattr(self, name):
                 raise UsageError(
                     f"--{name} is for whole frames: leave it out, and stage --atoms of the trajectory's files; or "

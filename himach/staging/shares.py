@@ -1,8 +1,7 @@
-"""Shared parts of staging: a node's store, a rank's frames, the display, and trajectories that are being written."""
+"""Shared parts of staging: a node's store, a rank's frames, the display; and `GrowingFiles`."""
 
 from __future__ import annotations
 
-import math
 import operator
 import os
 import sys
@@ -14,8 +13,8 @@ from functools import partial
 import numpy as np
 from pyroaring import BitMap64
 
-from himach.errors import NoFrameError, TrajectoryError
-from himach.io.datasets.opening import open_to_write, share_from_first
+from himach.errors import TrajectoryError
+from himach.io.datasets.opening import open_to_write
 from himach.io.datasets.request import DatasetRequest
 from himach.io.frame_source import Numbers
 from himach.io.store.store import Store
@@ -69,38 +68,13 @@ def fill(world: World, job: StageOptions, n_frames: int, write: Callable[[Callab
 
 POLL_SECONDS = 0.25  # minimum seconds between polls of growing files
 POLL_FACTOR = 10  # limits polling to a tenth of the time
-DAMAGE_SECONDS = 10.0  # seconds without growth after which an unreadable file counts as damaged
-
-
-def open_growing(job: StageOptions, indexes: Mapping[str, XdrIndex]) -> Origin:
-    """Open a trajectory whose first frame may still be incomplete."""
-    sizes: list[int] = []
-    last_growth = time.monotonic()
-    while True:
-        try:
-            return _open_quietly(job, indexes)
-        except TrajectoryError as error:
-            new_sizes = [os.path.getsize(path) for path in job.trajectories]
-            if new_sizes != sizes:
-                sizes, last_growth = new_sizes, time.monotonic()
-            # Few formats distinguish damage from an incomplete first frame; only for those, wait without limit.
-            patience = math.inf if isinstance(error, NoFrameError) else DAMAGE_SECONDS
-            if time.monotonic() > last_growth + (patience if job.idle is None else job.idle):
-                raise
-            time.sleep(POLL_SECONDS)
-
-
-def _open_quietly(request: DatasetRequest, indexes: Mapping[str, XdrIndex]) -> Origin:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a truncated last frame is expected here
-        return open_origin(request.trajectories, request.topology, request.keywords, indexes)
 
 
 class GrowingFiles:
     """A trajectory of which the last file grows: `origin` as it was at the last poll, None before its first frame."""
 
-    def __init__(self, request: DatasetRequest, origin: Origin | None = None) -> None:
-        self.origin = origin
+    def __init__(self, request: DatasetRequest) -> None:
+        self.origin: Origin | None = None
         self._request = request
         self._states: list[tuple[int, int]] = []
         self._next_poll = 0.0
@@ -111,7 +85,6 @@ class GrowingFiles:
         if now >= self._next_poll:
             files = [] if self.origin is None else self.origin.files
             paths = [path for file in files for path in file.stamps] or self._request.trajectories
-            # A manifest may list more frames in the same number of bytes.
             states = [(status.st_size, status.st_mtime_ns) for status in map(os.stat, map(os.path.expanduser, paths))]
             if states != self._states:
                 self._states = states
@@ -120,8 +93,11 @@ class GrowingFiles:
         return self.origin
 
     def _reopen(self, indexes: Mapping[str, XdrIndex]) -> None:
+        request = self._request
         try:
-            new = _open_quietly(self._request, indexes)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # a truncated last frame is expected here
+                new = open_origin(request.trajectories, request.topology, request.keywords, indexes)
         except TrajectoryError:
             return  # the file is being written; the next poll finds it whole
         old = self.origin
@@ -131,20 +107,3 @@ class GrowingFiles:
                 f"{new.n_atoms}: it was replaced while it was followed"
             )
         self.origin = new
-
-
-def wait_for_growth(world: World, job: StageOptions, origin: Origin) -> Origin | None:
-    """Wait on the first rank until the trajectory has more whole frames; return None if it is idle too long."""
-    # Waiting in a broadcast would keep one core per rank busy.
-    grown = Meeting(world.comm).together(lambda: _await_growth(job, origin) if world.comm.rank == 0 else None)
-    return share_from_first(world, lambda: grown)[0]
-
-
-def _await_growth(job: StageOptions, origin: Origin) -> Origin | None:
-    start, files = time.monotonic(), GrowingFiles(job, origin)
-    while job.idle is None or time.monotonic() < start + job.idle:
-        grown = files.poll()
-        if grown is not None and grown.n_frames > origin.n_frames:
-            return grown
-        time.sleep(POLL_SECONDS)
-    return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,11 +12,12 @@ import numpy as np
 from pyroaring import BitMap64
 
 from himach.atoms import Atoms
+from himach.errors import UsageError
 from himach.frame import RawFrame
 from himach.io.datasets.attachment import attach_origin
 from himach.io.datasets.lookup import Candidate, OriginChoice, choose_generation, find, refuse_others
 from himach.io.datasets.opening import choose_together, note_elsewhere, watch_origin
-from himach.io.datasets.origin_stamp import OriginChangedError, OriginStamp, OriginWatch
+from himach.io.datasets.origin_stamp import OriginChangedError, OriginWatch
 from himach.io.datasets.subsets import Subset, open_readable, open_subset
 from himach.io.datasets.writeback import copy_rows
 from himach.io.frame_source import WHOLE, Numbers, ReadOptions
@@ -27,9 +28,8 @@ from himach.io.universe.view import View
 from himach.ranks.collective import on_first_rank, run_collectively
 from himach.ranks.communicator import World
 from himach.staging.options import StageOptions
-from himach.staging.replication import attach_copies, check_copies, replicate, requested_copies
-from himach.staging.shares import fill, gather_stored, open_growing, open_store, own_part, wait_for_growth
-from himach.staging.without_origin import pull, repair
+from himach.staging.replication import attach_copies, open_on_nodes, pull, replicate, requested_copies
+from himach.staging.shares import fill, gather_stored, open_store, own_part
 
 FLUSH_SECONDS = 1.0
 READ_AT_ONCE = 1 << 12
@@ -56,33 +56,25 @@ class Staged:
 def stage(world: World, job: StageOptions) -> Staged:
     """Stage a trajectory as one of the ranks of `world` (collective)."""
     store = open_store(world.comm, job)
-    run_collectively(world.comm, partial(check_copies, world, job.copies or 1))
-    if job.repair:
-        dataset, n_frames, copied = repair(world, store, job)
-        return Staged(dataset.name, n_frames, 0, _count(world, dataset), copied)
-    if job.server:
-        dataset, n_frames, new = pull(world, store, job)
+    run_collectively(world.comm, partial(_check_copies, world, job.copies or 1))
+    if job.repair or job.server:
+        new = 0
+        if job.repair:
+            dataset, n_frames = open_on_nodes(world, store, job)
+        else:
+            dataset, n_frames, new = pull(world, store, job)
         copied = _make_copies(world, job, dataset, n_frames)
         return Staged(dataset.name, n_frames, new, _count(world, dataset), copied)
     note_elsewhere(job)
-    open_files = partial(open_growing, job) if job.follow else None
-    choice, _, candidates = choose_together(world, store, job, [job.name], open_files, by_name=False)
-    origin, stamp = choice.origin, choice.stamp
+    choice, _, candidates = choose_together(world, store, job, [job.name], by_name=False)
+    origin = choice.origin
     assert origin is not None
-    watch = watch_origin(world, origin, stamp)
+    watch = watch_origin(world, origin, choice.stamp)
     atoms = on_first_rank(world.comm, partial(_choose_atoms, job, origin), share=True)
     dataset = _open_dataset(world, store, job, choice, candidates)
     if atoms is not None and len(atoms) < origin.n_atoms:
         return _stage_atoms(world, job, dataset, origin, watch, atoms)
     new = _fill(world, job, dataset, origin, watch, range(origin.n_frames))
-    while job.follow and (grown := wait_for_growth(world, job, origin)) is not None:
-        span = range(origin.n_frames, grown.n_frames)
-        origin = grown
-        stamp = on_first_rank(world.comm, partial(_stamp_grown, watch, origin, job, stamp), share=True)
-        attach = partial(attach_origin, dataset, stamp, origin, job.topology)
-        run_collectively(world.comm, attach if world.leaders is not None else lambda: None)
-        watch = watch_origin(world, origin, stamp)
-        new += _fill(world, job, dataset, origin, watch, span)
     copied = _make_copies(world, job, dataset, origin.n_frames)
     return Staged(job.name, origin.n_frames, new, _count(world, dataset), copied)
 
@@ -104,9 +96,18 @@ def _stored(dataset: Dataset, origin: Origin, subset: Subset | None) -> BitMap64
     if subset is None:
         dataset.refresh()
         return dataset.native
-    native, alien = (np.zeros(-(-origin.n_frames // 64), dtype=np.uint64) for _ in range(2))
-    open_readable(dataset, subset.atoms, origin.n_atoms).mark(range(origin.n_frames), native, alien)
-    return BitMap64(np.flatnonzero(np.unpackbits((native | alien).view(np.uint8), bitorder="little")))
+    numbers = np.arange(origin.n_frames)
+    return BitMap64(numbers[open_readable(dataset, subset.atoms, origin.n_atoms).holds(numbers)])
+
+
+def _check_copies(world: World, copies: int) -> None:
+    if not copies:
+        raise UsageError("nobody said how many copies of the dataset there should be: give --copies, too")
+    if copies > len(world.nodes):
+        raise UsageError(
+            f"{copies} copies of each frame lie on as many nodes, and this runs on {len(world.nodes)} "
+            f"({', '.join(world.nodes)})"
+        )
 
 
 def _make_copies(world: World, job: StageOptions, dataset: Dataset, n_frames: int) -> int:
@@ -114,6 +115,8 @@ def _make_copies(world: World, job: StageOptions, dataset: Dataset, n_frames: in
     if job.copies is not None:
         attach_copies(world, dataset, job.copies)
     copies = min(len(world.nodes), job.copies or world.comm.allreduce(requested_copies(dataset), op=max))
+    if job.repair:
+        run_collectively(world.comm, partial(_check_copies, world, copies))
     return replicate(world, dataset, n_frames, copies) if copies > 1 else 0
 
 
@@ -135,32 +138,20 @@ def _open_dataset(
     origin, stamp = choice.origin, choice.stamp
     assert origin is not None
     generation: bytes = world.node.bcast(choose_generation(candidates, choice.generations))
-    created: list[Dataset] = []
+
+    def refuse() -> None:
+        if world.leaders is not None:
+            refuse_others(stamp, find(store, [job.name]))
 
     def attach() -> None:
-        if world.leaders is None:
-            return
-        with store.locked():
-            refuse_others(stamp, find(store, [job.name]))
-            if generation not in store.generations(job.name):
-                created.append(store.dataset(job.name, generation))
-            attach_origin(store.dataset(job.name, generation), stamp, origin, job.topology)
+        if world.leaders is not None:
+            with store.locked():  # another trajectory may be staged under the name at the same moment
+                refuse()
+                attach_origin(store.dataset(job.name, generation), stamp, origin, job.topology)
 
-    try:
-        run_collectively(world.comm, attach)
-    except Exception:  # possibly of another node: then release the name here too
-        with suppress(StoreError):
-            for dataset in created:
-                store.remove(dataset.path.name)
-        raise
+    run_collectively(world.comm, refuse)  # on all nodes, before one of them takes the name
+    run_collectively(world.comm, attach)
     return run_collectively(world.comm, lambda: store.dataset(job.name, generation))
-
-
-def _stamp_grown(watch: OriginWatch, origin: Origin, job: StageOptions, previous: OriginStamp) -> OriginStamp:
-    """Return the stamp of an origin that has grown since `previous`."""
-    stamp = OriginStamp.from_origin(origin, job.keywords, [previous])
-    watch.check()
-    return stamp
 
 
 def _count(world: World, dataset: Dataset, stored: Callable[[], BitMap64] | None = None) -> dict[str, int]:
@@ -208,7 +199,7 @@ def _write(
     written = n_done = 0
     flushed = time.monotonic()
     unconfirmed: list[int] = []
-    with _closing(dataset, unconfirmed, native):
+    try:
         for frame in watch.reading(frames):
             if time.monotonic() > flushed + FLUSH_SECONDS:
                 watch.check()
@@ -233,19 +224,12 @@ def _write(
             progress(n_done)
         if n_done:
             watch.check()
-    return written
-
-
-@contextmanager
-def _closing(dataset: Dataset, unconfirmed: Sequence[int], native: bool) -> Iterator[None]:
-    """Close the dataset without masking an earlier error; if the origin has changed, drop the unconfirmed frames."""
-    try:
-        yield
     except BaseException as error:
-        with suppress(Exception):
+        with suppress(Exception):  # the earlier error tells more
             dataset.close()
         if isinstance(error, OriginChangedError):
             with suppress(StoreError):
                 dataset.drop(unconfirmed, native=native)
         raise
     dataset.close()
+    return written

@@ -22,7 +22,6 @@ OTHERS: dict[str, str] = {
     "himach/ranks/slurm": "Ranks in a SLURM job",
     "himach/report/bundle": "one file with their outputs and code",
     "himach/rows": "Tables with one row per frame",
-    "himach/staging/assembly": "Assembling whole frames from slices",
     "himach/kernels": "Geometry of one frame at the speed of the machine, for any map()",
     "himach/tests": "Tests that come with himach",
     "native": "the frame store of a node, its server, and pushing to it",

@@ -138,7 +138,7 @@ def test_without_room_staging_fails_with_what_was_staged_kept(tmp_path):
 def test_what_makes_no_sense_is_refused(tmp_path):
     path = tmp_path / "a.xtc"
     for options, message in (
-        ({"cache": "off"}, "'off' makes no sense"), ({"idle": 3.0}, "give both"),
+        ({"cache": "off"}, "'off' makes no sense"),
         ({"dataset": "sim [slices]"}, "himach's own"),
     ):  # fmt: skip
         with pytest.raises(UsageError, match=message):
@@ -255,7 +255,6 @@ def test_what_is_there_whole_is_not_staged_again(tmp_path):
     [
         ({"copies": 2}, "--copies is for whole frames: leave it out"),
         ({"repair": True}, "--repair is for whole frames"),
-        ({"follow": True}, "--follow is for whole frames"),
         ({"server": "tcp://here:1"}, "--server is for whole frames"),
         ({"atoms": "nam C"}, "'nam C' cannot be used as a selection"),
         ({"atoms": "name X"}, "'name X' selects none of the 50 atoms"),

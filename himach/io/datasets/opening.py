@@ -59,8 +59,6 @@ T = TypeVar("T")
 WHOLE_FILE_RATIO = 4
 #: A store, if any, and its quota in bytes; 0 if it keeps nothing.
 OpenStore = tuple[Store | ServedStore | None, int]
-#: Opens the files of a dataset, given the known indexes.
-OpenFiles = Callable[[Mapping[str, XdrIndex]], Origin]
 
 
 @dataclass
@@ -263,7 +261,6 @@ def choose_together(
     store: Store | ServedStore | None,
     request: DatasetRequest,
     names: Sequence[str],
-    open_files: OpenFiles | None = None,
     *,
     by_name: bool | None = None,
     reads_files: bool = False,
@@ -271,7 +268,6 @@ def choose_together(
     """Choose the origin on the first rank; return also the rank of a store in its place, and this node's candidates."""
     candidates = _find_together(world, store, names)
     by_rank = world.comm.gather(candidates)
-    open_files = open_files or partial(open_origin, request.trajectories, request.topology, request.keywords)
 
     @cache
     def stored_indexes() -> dict[str, XdrIndex]:
@@ -282,11 +278,12 @@ def choose_together(
     def load_indexes() -> dict[str, XdrIndex]:
         return {**stored_indexes(), **walked}
 
+    def open_files() -> Origin:
+        return open_origin(request.trajectories, request.topology, request.keywords, load_indexes())
+
     def choose() -> tuple[OriginChoice, int]:
         stored = [item for group in by_rank for item in group]
-        choice = choose_origin(
-            names[0], request.trajectories, request.keywords, stored, lambda: open_files(load_indexes()), by_name
-        )
+        choice = choose_origin(names[0], request.trajectories, request.keywords, stored, open_files, by_name)
         if reads_files:
             choice = reopen_origin(choice, request.keywords, stored, load_indexes)
         holders = (rank for rank, group in enumerate(by_rank) for item in group if item is choice.candidate)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from himach.errors import NoFrameError, TrajectoryError
+from himach.errors import TrajectoryError
 from himach.frame import RawFrame, Vectors
 from himach.io.trajectories.file_failures import warn_cut
 from himach.io.trajectories.readahead import HOLE_BYTES, ask_for
@@ -125,7 +125,7 @@ class DcdFile(FrameFile):
         self._bytes_per_frame = header.frame_bytes()
         self.n_frames, rest = divmod(read_status(path).size - header.start, header.frame_bytes())
         if self.n_frames < 1:
-            raise NoFrameError(f"{path} holds no whole DCD frame; it was cut off while its first frame was written")
+            raise TrajectoryError(f"{path} holds no whole DCD frame; it was cut off while its first frame was written")
         if rest:
             warn_cut(path, self.n_frames)
         dt, offset = keywords.get("dt"), keywords.get("time_offset", 0.0)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from himach.errors import HimachError, NoFrameError, TrajectoryError
+from himach.errors import HimachError, TrajectoryError
 from himach.io.trajectories.dcd_file import DcdFile, DcdHeader
 from himach.io.trajectories.file_failures import quietly, reason, warn_cut
 from himach.io.trajectories.formats import Format, find_format
@@ -34,7 +34,7 @@ def open_file(
     if os.path.isdir(path):
         return FrameDirectory(path, keywords)
     if read_status(path).size == 0:
-        raise NoFrameError(f"{path} is empty")
+        raise TrajectoryError(f"{path} is empty")
     reader_type = reader_class(path, keywords.pop("format", None))
     format_ = find_format(format_name(reader_type))
     if format_.read is XdrFile:

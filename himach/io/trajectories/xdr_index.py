@@ -29,7 +29,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from himach.errors import HimachError, NoFrameError, TrajectoryError
+from himach.errors import HimachError, TrajectoryError
 from himach.io.frame_source import Numbers
 from himach.io.trajectories.timeline import Times
 from himach.io.trajectories.urls.byte_file import ByteFile, read_status
@@ -227,7 +227,7 @@ def read_index(path: str, kind: str) -> XdrIndex:
         index = XdrIndex(path, kind, *_walk(file, kind, 0, 0, size, size), size, changed)
         _refuse_damage(index, file)
     if not index.n_frames:
-        raise NoFrameError(f"{path} holds no whole {kind} frame; it was cut off while its first frame was written")
+        raise TrajectoryError(f"{path} holds no whole {kind} frame; it was cut off while its first frame was written")
     return index
 
 

@@ -32,7 +32,7 @@ from himach.ranks.quiet import say
 from himach.runner.live.feeds import DatasetFeed, EngineFeed, Feed, FileFeed, FramesSoFar, find_engines
 from himach.runner.live.scratch_pairs import pairs_between
 from himach.runner.options import LiveOptions, RunOptions, Update
-from himach.staging.assembly.assemble import SliceAssembler
+from himach.staging.assemble import SliceAssembler
 
 T = TypeVar("T")
 

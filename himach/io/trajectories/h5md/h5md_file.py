@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from himach.errors import HimachError, NoFrameError, TrajectoryError, UsageError
+from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.frame import RawFrame, Vectors
 from himach.io.trajectories.file_failures import reason
 from himach.io.trajectories.h5md.layout import DatasetRows, Element, H5mdLayout, Rows, read_layout
@@ -125,7 +125,7 @@ class H5mdFile(FrameFile):
             warnings.warn(f"{self.path}: {warning.message}", warning.category, stacklevel=4)
         if layout.n_frames < 1:
             self.release()
-            raise NoFrameError(f"{self.path} has no frame")
+            raise TrajectoryError(f"{self.path} has no frame")
         return layout
 
     def _vectors(self, name: str, element: Element, index: int, needed: int | None) -> Vectors | None:

@@ -10,7 +10,7 @@ from support import needs
 from support.cache_data import Emit, analyse, bits
 
 import himach
-from himach.errors import NoFrameError, TrajectoryError, UsageError
+from himach.errors import TrajectoryError, UsageError
 from himach.io.trajectories.origin import open_origin, read_fingerprint
 
 from ..trajectory_formats import read_frames
@@ -138,7 +138,7 @@ def test_what_is_no_trajectory_is_told(content, words, tmp_path):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_no_frame(name, tmp_path):
-    with pytest.raises(NoFrameError, match="has no frame"):
+    with pytest.raises(TrajectoryError, match="has no frame"):
         open_origin([write(tmp_path / name, tree(n_frames=0), atoms=1)])
 
 

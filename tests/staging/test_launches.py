@@ -14,8 +14,7 @@ import himach
 from himach.io.push.held_slices import find_slices
 from himach.io.store.store import Store, StoreConflictError
 from himach.ranks.communicator import alone
-from himach.staging.assembly.assemble import assemble
-from himach.staging.assembly.assembly_rounds import Rounds
+from himach.staging.assemble import Rounds, assemble
 
 ATOMS = 1000
 RUN = Rounds.run
@@ -285,7 +284,7 @@ def test_a_node_that_fails_while_another_is_slow_ends_both(tmp_path):
         from himach.io.store.store import StoreFullError
         from himach.ranks import collective
         from himach.ranks.mpi import connect
-        from himach.staging.assembly.assemble import assemble_pushed
+        from himach.staging.assemble import assemble_pushed
         from himach.staging.assembly import assembly_rounds
 
         collective.FAILURE_SECONDS = 0.5

@@ -1,1 +1,0 @@
-"""Assembling whole frames from slices: find, send to one node each, assemble, write."""
