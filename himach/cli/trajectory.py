@@ -11,7 +11,7 @@ import click
 from himach.cli import shared
 from himach.cli.command_group import Command
 from himach.cli.shared import columns, echo, format_minute
-from himach.conversion.options import ConvertOptions
+from himach.conversion.options import ConvertCommand, ConvertOptions
 from himach.conversion.target_files import removing_leftovers
 from himach.io.datasets.request import TransformOptions
 from himach.ranks.quiet import quiet_ranks
@@ -132,7 +132,6 @@ def convert(
     The bytes are the same for any number of ranks. The topology of the written atoms is written beside them.
     With --ensemble in place of TRAJ, {member} in the names of files stands for the name of each of many simulations.
     """
-    from himach.conversion.commands import ConvertCommand
     from himach.runner.commands import on_ranks
 
     shared.check_required(ctx, trajectories=options["trajectories"] or options["ensemble"])
@@ -142,7 +141,7 @@ def convert(
     started = shared.started_ranks(ranks, oversubscribe)
     command = ConvertCommand(request)
     with removing_leftovers(request.files if started else []):
-        message = command.run_on_engine(started) if request.engines else on_ranks(command, started)
+        message = on_ranks(command, started)
     if message is not None:
         echo(message)
 

@@ -7,44 +7,47 @@ after those of the ranks before. The layout of the file depends on the frames on
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import fields, replace
+from dataclasses import asdict, fields
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from himach.checkpoint.sources import versions
 from himach.conversion.frame_formats import Format, choose_format, serial_writer
 from himach.conversion.frames import Reader, Steps
 from himach.conversion.options import ConvertOptions
-from himach.conversion.state import Unfinished, conversion_identity, take_unfinished, write_record
 from himach.conversion.target_files import (
     ConversionTarget,
     Converted,
     cannot_write,
     check_target,
-    display_path,
     make_file,
-    new_name,
     parse_dataset_name,
     remove_files,
     removing_leftovers,
     writing,
 )
-from himach.errors import TimeUpError, UsageError, checks_arguments
+from himach.errors import UsageError, checks_arguments
+from himach.files import content_digest, whole_file
 from himach.frame import FIELDS
 from himach.io.datasets.frame_steps import UNIT, PartialFrame, Shift, add, total
 from himach.io.datasets.member import Member
 from himach.io.datasets.opening import OpenFrames, open_frames
 from himach.io.datasets.request import TransformOptions
 from himach.io.trajectories.layouts import Content
-from himach.io.trajectories.urls.url_names import strip_scheme
+from himach.io.trajectories.urls.byte_file import local_path
+from himach.io.trajectories.urls.url_names import absolute, public_name, strip_scheme
 from himach.ranks.collective import on_first_rank, run_collectively, warn_once
 from himach.ranks.communicator import Communicator, World
 from himach.ranks.launch.preload import interrupts_wait
@@ -54,12 +57,14 @@ from himach.ranks.progress import Progress, is_watched
 from himach.ranks.quiet import quiet_ranks
 from himach.ranks.ranks import Ranks
 from himach.runner.commands import check_ranks, on_ranks
-from himach.runner.live.follow import run_live
-from himach.runner.options import LiveOptions, Update, mapping_deadline
+from himach.runner.run_record import dataset_record
+from himach.selection import frames_text
 
 PathLike = str | os.PathLike[str]
 #: Maximum frames that a rank holds at a time, and maximum bytes of their positions.
 AT_ONCE, BYTES_AT_ONCE = 64, 16 << 20
+#: Packages that affect positions; which others are loaded depends on how ranks are started.
+MOVING = ("MDAnalysis", "numpy")
 
 
 @checks_arguments
@@ -86,7 +91,6 @@ def convert(
     topology_out: PathLike | None = None,
     record: PathLike | None = None,
     force: bool = False,
-    max_time: float | str | None = None,
     progress: bool | None = None,
     universe: Mapping[str, Any] | None = None,
 ) -> Converted:
@@ -95,8 +99,7 @@ def convert(
     Parameters
     ----------
     trajectory, topology
-        As of `himach.run`. The frames of a running engine, ``imd://HOST:PORT``, are kept as a dataset, and are
-        converted when it has ended.
+        As of `himach.run`.
     ensemble
         In place of a trajectory many simulations, as of `himach.run`; ``{member}`` in the names of files stands for
         the name of each.
@@ -129,9 +132,6 @@ def convert(
         A file for what was read and done, as JSON.
     force
         Whether to replace files that are there.
-    max_time
-        Seconds, or a time such as ``"1h30m"``, after which no more frames are written: a `TimeUpError` is raised, and
-        the same call goes on. Not for what one rank writes, nor for ensembles.
 
     Returns
     -------
@@ -148,8 +148,6 @@ def convert(
     HimachError
         If the file cannot be written: then what was there before is there still. If members failed: then the files of
         the others are there.
-    TimeUpError
-        If `max_time` was over before all frames were written.
 
     Notes
     -----
@@ -177,27 +175,7 @@ def convert(
     check_ranks(ranks)
     started = 0 if under_launcher() or ranks is None else ranks
     with quiet_ranks(promised_rank() if not started else 0), removing_leftovers(options.files if started else []):
-        if options.engines:
-            return convert_engine(options, started or None)
         return on_ranks(partial(convert_here, options=options), started)
-
-
-def convert_engine(options: ConvertOptions, ranks: int | Ranks | None) -> Converted:
-    """Convert the frames of an engine until it ends, the user presses Ctrl-C, or the requested number has arrived.
-
-    The frames are kept as a dataset, also if its conversion fails. For `ranks` see `run_live`.
-    """
-    options.check_files()  # before the engine begins
-
-    def update(world: World, started: Ranks | None, latest: Update) -> tuple[Converted | None, None]:
-        if not latest.last:
-            return None, None  # the engine is paused no longer
-        work = partial(convert_here, options=replace(options, **latest.frames))
-        return (work(world) if started is None else on_ranks(work, started)), None
-
-    result = run_live(options, LiveOptions(), ranks, update)
-    assert result is not None
-    return result
 
 
 def convert_here(world: World, options: ConvertOptions) -> Converted:
@@ -216,7 +194,7 @@ def convert_here(world: World, options: ConvertOptions) -> Converted:
             on_first_rank(world.comm, partial(check_target, path, inputs, True))
         result = _convert(world, options, opened, (out, topology_out))
         if options.record is not None:
-            on_first_rank(world.comm, partial(write_record, options.record, options, opened, result, world.comm.size))
+            on_first_rank(world.comm, partial(_write_record, options.record, options, opened, result, world.comm.size))
         return result
     finally:
         opened.close()
@@ -224,7 +202,7 @@ def convert_here(world: World, options: ConvertOptions) -> Converted:
 
 def _convert(world: World, options: ConvertOptions, opened: OpenFrames, paths: tuple[Path, Path]) -> Converted:
     """Write the files; return the result."""
-    comm, first, start, start_time = world.comm, opened.first, time.perf_counter(), time.time()
+    comm, first, start = world.comm, opened.first, time.perf_counter()
     steps = run_collectively(comm, partial(Steps, opened, options))
     dataset = parse_dataset_name(paths[0])
     files = paths[1:] if dataset else tuple(dict.fromkeys(paths))
@@ -234,27 +212,18 @@ def _convert(world: World, options: ConvertOptions, opened: OpenFrames, paths: t
     )
     fmt = None if dataset else run_collectively(comm, partial(choose_format, paths[0], content, opened, steps.warnings))
     warn_once(comm, steps.warnings)
-    if fmt is None and options.max_time is not None:
-        raise UsageError(
-            f"{display_path(paths[0])} is written by one rank, as a whole: leave max_time out, or choose another format"
-        )
-    identity = partial(conversion_identity, options, opened)
     fields = FIELDS if fmt is None else fmt.fields
     reader = Reader(world, opened, steps, fields, options.transform_options.nojump, fmt is None or fmt.with_data)
     with ExitStack() as stack:
         created: list[Path] = []  # on the first rank
-        requests = stack.enter_context(
-            StopRequests(mapping_deadline(options.max_time, start_time), partial(remove_files, created))
-        )
+        stack.enter_context(StopRequests(None, partial(remove_files, created)))
         stack.callback(remove_files, created)
 
-        def make() -> tuple[list[Path], Unfinished | None]:
-            created.append(new_name(files[0]))
-            earlier = None if fmt is None else take_unfinished(files[0], created[0], identity, stack)
-            created[:] = [created[0] if earlier else make_file(files[0]), *map(make_file, files[1:])]
-            return created, earlier
+        def make() -> list[Path]:
+            created.extend(map(make_file, files))
+            return created
 
-        names, earlier = on_first_rank(comm, make, share=True)
+        names = on_first_rank(comm, make, share=True)
         apart = len(world.nodes) > 1
         targets = run_collectively(
             comm, lambda: [ConversionTarget(*pair, apart) for pair in zip(files, names, strict=True)]
@@ -267,33 +236,17 @@ def _convert(world: World, options: ConvertOptions, opened: OpenFrames, paths: t
             if fmt is None:
                 make_writer = partial(serial_writer, paths[0], targets[0].temporary, n_atoms, n_frames)
                 if dataset:
-                    make_writer = partial(_dataset_writer, options, dataset, n_atoms, identity)
+                    make_writer = partial(_dataset_writer, options, opened, dataset, n_atoms)
                 _write_alone(comm, steps, reader, paths[0], make_writer, display)
-                unfinished = None
             else:
-                unfinished = _write_together(comm, steps, reader, targets[0], fmt, display, earlier, requests)
+                _write_together(comm, steps, reader, targets[0], fmt, display)
         run_collectively(comm, targets[0].sync)
-        if unfinished is not None and unfinished.frames < n_frames:
-            on_first_rank(comm, partial(_keep, unfinished, targets[0], identity, created, n_frames))
         for target in reversed(targets):
             on_first_rank(comm, target.take_name)
         run_collectively(comm, reader.close)
     n_bytes = (content.n_bytes if dataset else os.stat(paths[0]).st_size) if comm.rank == 0 else 0
     seconds = time.perf_counter() - start
-    written = 0 if earlier is None else earlier.frames
-    return Converted(*paths, n_frames, n_atoms, n_bytes, seconds, _list_steps(options), tuple(steps.warnings), written)
-
-
-def _keep(
-    state: Unfinished, target: ConversionTarget, identity: Callable[[], str], files: list[Path], n_frames: int
-) -> NoReturn:
-    """Keep an unfinished trajectory; raise TimeUpError."""
-    state.keep(target, identity())
-    files.remove(target.temporary)
-    raise TimeUpError(
-        f"time is up after {state.frames} of {n_frames} frames; they are kept beside {target.path}, and the same "
-        "command goes on from there"
-    )
+    return Converted(*paths, n_frames, n_atoms, n_bytes, seconds, _list_steps(options), tuple(steps.warnings))
 
 
 def _list_steps(options: ConvertOptions) -> tuple[str, ...]:
@@ -322,26 +275,22 @@ def _write_topology(steps: Steps, target: ConversionTarget) -> None:
     target.sync()
 
 
-def _split_rounds(n_frames: int, n_atoms: int, size: int, first: int = 0) -> Iterator[list[range]]:
-    """Yield the steps of each rank, round by round, from step `first` on."""
+def _split_rounds(n_frames: int, n_atoms: int, size: int) -> Iterator[list[range]]:
+    """Yield the steps of each rank, round by round."""
     batch = max(1, min(AT_ONCE, BYTES_AT_ONCE // (12 * max(n_atoms, 1)), -(-n_frames // size)))
-    for start in range(first, n_frames, batch * size):
+    for start in range(0, n_frames, batch * size):
         firsts = [min(n_frames, start + batch * rank) for rank in range(size + 1)]
         yield [range(firsts[rank], firsts[rank + 1]) for rank in range(size)]
 
 
 def _write_together(
-    comm: Communicator, steps: Steps, reader: Reader, target: ConversionTarget, fmt: Format, display: Progress,
-    earlier: Unfinished | None, requests: StopRequests,
-) -> Unfinished:  # fmt: skip
-    """Write the frames not written `earlier`, each rank its parts; return the progress when done or out of time."""
-    if earlier is None:
-        head = fmt.head(reader.first_time, reader.timestep)
-        on_first_rank(comm, partial(target.write, 0, [head]))
-        earlier = Unfinished(0, len(head), np.zeros((reader.followed, 3), np.int64))
-    moved, offset, first = earlier.moved, earlier.n_bytes, earlier.frames
-    n_done = 0 if comm.rank else first
-    for parts in _split_rounds(len(reader.frames), reader.n_atoms, comm.size, first):
+    comm: Communicator, steps: Steps, reader: Reader, target: ConversionTarget, fmt: Format, display: Progress
+) -> None:
+    """Write all frames, each rank its parts."""
+    head = fmt.head(reader.first_time, reader.timestep)
+    on_first_rank(comm, partial(target.write, 0, [head]))
+    moved, offset, n_done = np.zeros((reader.followed, 3), np.int64), len(head), 0
+    for parts in _split_rounds(len(reader.frames), reader.n_atoms, comm.size):
         own_part = parts[comm.rank]
         reader.bring(parts)
         frames, shifts = run_collectively(comm, partial(reader.read, own_part))
@@ -352,14 +301,11 @@ def _write_together(
         written: list[Any] = run_collectively(comm, partial(list, map(fmt.frame, finished)))
         for shift in by_rank[comm.rank + 1 :]:
             add(shift, moved)
-        sizes, late = zip(*comm.allgather((sum(map(len, written)), requests.time_up)), strict=True)
+        sizes = comm.allgather(sum(map(len, written)))
         run_collectively(comm, partial(target.write, offset + sum(sizes[: comm.rank]), written))
-        offset, first = offset + sum(sizes), parts[-1].stop
+        offset += sum(sizes)
         n_done += len(own_part)
         display(n_done)
-        if any(late):
-            break
-    return Unfinished(first, offset, moved)
 
 
 def _finish_frames(
@@ -374,11 +320,11 @@ def _finish_frames(
         yield part
 
 
-def _dataset_writer(options: ConvertOptions, dataset: str, n_atoms: int, identity: Callable[[], str]) -> Any:
+def _dataset_writer(options: ConvertOptions, opened: OpenFrames, dataset: str, n_atoms: int) -> Any:
     """Return an MDAnalysis writer that resumes an equal conversion that was killed."""
     from himach.mdanalysis.dataset_writer import HimachWriter
 
-    label = f"himach convert, {identity()[:16]}"
+    label = f"himach convert, {_conversion_identity(options, opened)[:16]}"
     return HimachWriter(f"himach://{dataset}", n_atoms, cache=options.cache, identity=label)
 
 
@@ -410,3 +356,41 @@ def _write_alone(
         with suppress(OSError):  # on a full disk closing fails too; the error is already reported
             stack.close()
         raise
+
+
+def _write_record(path: Path, options: ConvertOptions, opened: OpenFrames, result: Converted, ranks: int) -> None:
+    """Write the input, the transformations, the number of ranks and the result as JSON."""
+    trajectory = result.name if parse_dataset_name(result.path) else str(result.path.absolute())
+    written = {**asdict(result), "path": trajectory, "topology": str(result.topology.absolute())}
+    del written["members"]
+    record = {
+        **_requested(options, opened), "done": written.pop("done"), "warnings": written.pop("warnings"), "ranks": ranks,
+        "written": written, "date": datetime.now().astimezone().isoformat(timespec="seconds"),
+    }  # fmt: skip
+    with writing(path), whole_file(path, sync=True) as file:
+        file.write(json.dumps(record, indent=2, ensure_ascii=False).encode() + b"\n")
+
+
+def _conversion_identity(options: ConvertOptions, opened: OpenFrames) -> str:
+    """Return a digest (hex) of everything that determines the bytes of the trajectory."""
+    requested = _requested(options, opened)
+    requested["versions"] = {name: requested["versions"].get(name) for name in ("himach", "himach's format", *MOVING)}
+    return hashlib.sha256(json.dumps(requested).encode()).hexdigest()
+
+
+def _requested(options: ConvertOptions, opened: OpenFrames) -> dict[str, Any]:
+    """Return the input, the transformations, and the versions of packages."""
+    frames, transform = opened.frames, options.transform_options
+    files = {"topology": options.topology, "reference": transform.reference}
+    present = [public_name(file) for file in files.values() if file is not None]
+    return {
+        "dataset": dataset_record(opened),
+        "digests": {file: content_digest(local_path(file)) for file in present},
+        "asked": {
+            **{name: None if file is None else absolute(file) for name, file in files.items()},
+            "select": options.selection,
+            **{name: getattr(transform, name) for name in ("whole", "nojump", "cluster", "center", "wrap", "fit")},
+        },
+        "selected": [frames.start, frames.stop, frames.step] if isinstance(frames, range) else frames_text(frames),
+        "versions": versions(),
+    }

@@ -1,4 +1,4 @@
-"""Options of a conversion: `ConvertOptions`."""
+"""Options of a conversion, `ConvertOptions`, and the work of each rank for ``himach convert``, `ConvertCommand`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from himach.io.datasets.member import Member
 from himach.io.datasets.request import FramesRequest, option
 from himach.io.trajectories.urls.url_names import refuse_urls
 from himach.output.file_names import lasting_name
-from himach.ranks.duration import parse_seconds
+from himach.ranks.communicator import World
+from himach.ranks.launch.preload import preload
+from himach.ranks.quiet import quiet_ranks
 
 MEMBER = "{member}"  # placeholder for a member's name in file names
 
@@ -34,22 +36,9 @@ class ConvertOptions(FramesRequest):
     )
     record: Path | None = option("Write to this file, as JSON, what was read and done.", type=Path, metavar="FILE")
     force: bool = option("Replace files that are there.", default=False, is_flag=True)
-    max_time: float | str | None = option(
-        "End in time (55m, 1h30m, HH:MM:SS), keep what is written, exit with 75; the same command goes on.",
-        metavar="TIME",
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_time is not None and self.ensemble is not None:
-            raise UsageError("members of an ensemble are converted without max_time; convert some of them at once")
-        if self.engines and self.ensemble is not None:
-            raise UsageError("members that are running engines are converted one by one, each by a command of its own")
-        if self.engines and (self.frames is not None or self.max_time is not None):
-            raise UsageError(
-                "of a running engine, say with stop before which frame to end, not with frames or max_time; Ctrl-C "
-                "ends it, too"
-            )
         if self.out is None:
             raise UsageError("no file to write; name it with --out (out=...)")
         refuse_urls([self.out], "a conversion writes local files; write one, and upload it")
@@ -60,8 +49,6 @@ class ConvertOptions(FramesRequest):
             raise UsageError(f"{self.out} cannot be both the trajectory and its topology; name another topology_out")
         if self.record in (self.out, self.topology_out):
             raise UsageError(f"{self.record} cannot be both the record and what it tells of; name another record")
-        if self.max_time is not None:
-            self._set_fields(max_time=parse_seconds(self.max_time, "max_time"))
         for name, path in self._paths().items():
             if self.ensemble is not None and MEMBER not in str(path):
                 raise UsageError(f"{name} {path} is one file; each member of an ensemble has its own: put {MEMBER} in")
@@ -94,3 +81,19 @@ class ConvertOptions(FramesRequest):
             topology = None if member.topology is None else Path(member.topology)
             values |= {"ensemble": None, "trajectories": member.trajectories, "topology": topology, "quiet": True}
             yield member, replace(self, **values, **member.choice)
+
+
+@dataclass(frozen=True)
+class ConvertCommand:
+    """A conversion of the command line; returns the result as text on rank 0, unless quiet."""
+
+    options: ConvertOptions
+
+    def __call__(self, world: World) -> str | None:
+        """Convert as one of the ranks."""
+        with quiet_ranks(world.comm.rank, command=True):
+            preload()
+            from himach.conversion.convert import convert_here
+
+            result = convert_here(world, self.options)
+            return None if self.options.quiet or world.comm.rank else str(result)

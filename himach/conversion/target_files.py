@@ -32,8 +32,6 @@ class Converted:
         How many; bytes of the trajectory; seconds that it took.
     done, warnings
         What was done to frames, and what was warned of.
-    before
-        So many frames were written before, by a conversion whose time was over.
     members
         Of an ensemble the same of each member, by name.
     """
@@ -46,7 +44,6 @@ class Converted:
     seconds: float
     done: tuple[str, ...]
     warnings: tuple[str, ...] = ()
-    before: int = 0
     members: Mapping[str, Converted] = field(default_factory=dict)
 
     @property
@@ -55,10 +52,7 @@ class Converted:
         return display_path(self.path)
 
     def __str__(self) -> str:
-        new = 1 - self.before / max(1, self.frames)
-        speed = f"{self.n_bytes / 1e6:.3g} MB, {new * self.n_bytes / 1e6 / self.seconds:.3g} MB/s"
-        if self.before:
-            speed += f", {self.before} frames written before"
+        speed = f"{self.n_bytes / 1e6:.3g} MB, {self.n_bytes / 1e6 / self.seconds:.3g} MB/s"
         count = f"{len(self.members):,} members, " * bool(self.members)
         lines = [f"{self.name}: {count}{self.frames} frames of {self.atoms} atoms, {speed} (topology: {self.topology})"]
         return "\n".join([*lines, *["; ".join(self.done)] * bool(self.done)])
@@ -111,15 +105,10 @@ def writing(path: Path) -> Iterator[None]:
         raise cannot_write(path, error) from error
 
 
-def new_name(path: Path) -> Path:
-    """Return a temporary name for a file that becomes `path`."""
-    return path.with_name(f".himach-{os.urandom(4).hex()}.{path.name[-NAME_LENGTH:]}")
-
-
 def make_file(path: Path) -> Path:
     """Create an empty temporary file beside `path`; delete leftovers of killed conversions; return its name."""
     remove_leftovers(path)
-    temporary = new_name(path)
+    temporary = path.with_name(f".himach-{os.urandom(4).hex()}.{path.name[-NAME_LENGTH:]}")
     with writing(path):
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))
     return temporary
@@ -178,10 +167,10 @@ class ConversionTarget:
         with writing(self.path):
             os.fsync(self.file)
 
-    def take_name(self, name: Path | None = None) -> None:
-        """Rename the file to its path or another name; on one rank, after all have synced."""
+    def take_name(self) -> None:
+        """Rename the file to its path; on one rank, after all have synced."""
         with writing(self.path):
-            os.replace(self.temporary, name or self.path)
+            os.replace(self.temporary, self.path)
             folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(folder)

@@ -288,7 +288,7 @@ def test_what_is_read_is_not_written(tmp_path):
         ({"wrap": "everything"}, "wrap"),
         ({"topology_out": "out.xtc"}, "both"),
         ({"out": "himach://adk"}, "himach://adk cannot be written"),
-        ({"out": "himach://adk", "max_time": 9}, "himach://adk is written by one rank"),
+        ({"trajectory": "imd://127.0.0.1:9", "topology": PSF}, "is a running engine: 'himach follow'"),
         ({"out": "himach://"}, "himach:// names no dataset"),
         ({"out": "himach://../adk"}, "himach://../adk names no dataset"),
         ({"out": "out.gro"}, "^out.gro: MDAnalysis writes no trajectory of this suffix"),
@@ -301,7 +301,7 @@ def test_what_is_read_is_not_written(tmp_path):
 def test_errors_name_what_is_wrong(tmp_path, options, words, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(himach.UsageError, match=words):
-        convert(DCD, PSF, **{"out": "out.xtc", **options})
+        convert(**{"trajectory": DCD, "topology": PSF, "out": "out.xtc", **options})
     assert list(tmp_path.iterdir()) == []
 
 

@@ -289,7 +289,7 @@ def existing_path(path: str | os.PathLike[str], what: str) -> str:
     if engine:
         raise UsageError(
             f"imd://{engine[1]} is a running engine: 'himach follow' (himach.follow) analyses its frames while they "
-            "come, 'himach convert' writes them; they are kept as a dataset, which goes by its name"
+            "come, and keeps them as a dataset, which goes by its name"
         )
     try:
         os.stat(full_path)

@@ -72,8 +72,7 @@ def test_the_outcome_is_that_of_the_datasets_that_are_left(tmp_path, top, ranks)
 
 @pytest.mark.nightly
 def test_by_a_table_beside_a_member_that_is_there(tmp_path, top, script):
-    with MadeUpEngine(made_up(6)) as engine:
-        package.convert(engine.address, top, out=tmp_path / "there.trr")
+    made_up(6).atoms.write(str(tmp_path / "there.trr"), frames="all")
     with MadeUpEngine(made_up(12)) as first, MadeUpEngine(made_up(15)) as other:
         table = tmp_path / "members.csv"
         rows = [f"a,{first.address},", f"b,{other.address},4", f"c,{tmp_path / 'there.trr'},"]
