@@ -138,7 +138,7 @@ def find_offline(candidates: Sequence[Candidate], keywords: Mapping[str, Any]) -
 def select_by_keywords(candidates: Sequence[Candidate], keywords: Mapping[str, Any]) -> list[Candidate]:
     """Return the datasets with exactly these MDAnalysis keywords, or with more if all of them have the same."""
     stored_keywords = {item.stamp.keywords: json.loads(item.stamp.keywords) for item in candidates}
-    names = frame_names({kind for item in candidates for kind in item.stamp.kinds})
+    names = frame_names()
     requested = {name: value for name, value in json.loads(frame_keywords(keywords)).items() if name in names}
     matches = [text for text, stored in stored_keywords.items() if requested.items() <= stored.items()]
     chosen = matches if len(matches) <= 1 else [text for text in matches if stored_keywords[text] == requested]

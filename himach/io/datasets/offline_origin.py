@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from himach.io.datasets.request import DatasetRequest, FramesRequest
 from himach.io.server.survey import ServedStore
 from himach.io.store.cached_frames import CachedFrames, chunks, select_range
 from himach.io.store.store import Store
-from himach.io.trajectories.keywords import check, find_readers, parser_class
+from himach.io.trajectories.keywords import check
 from himach.io.trajectories.origin import Origin, OriginFacts
 from himach.io.trajectories.timeline import FrameTimes, InterpolatedTimes
 from himach.io.trajectories.xdr_file import AbsentFile
@@ -94,8 +93,7 @@ def _origin(
 ) -> Origin:
     """Return an origin with only the stored frames; raises UsageError for keywords that its readers lack."""
     topology = request.topology or next(reversed([*stamp.topologies]), None)
-    parser = None if topology is None else parser_class(os.fspath(topology), request.keywords.get("topology_format"))
-    check(request.keywords, find_readers(stamp.kinds), [] if parser is None else [parser])
+    check(request.keywords, topology)
     files, first = [], 0
     for path, kind, n_frames in zip(stamp.paths, stamp.kinds, stamp.part_frames, strict=True):
         part_times = times if times is None or len(stamp.paths) == 1 else times[first : first + n_frames]

@@ -28,7 +28,7 @@ from himach.frame import RawFrame
 from himach.io.frame_source import WHOLE, FrameSource, Numbers, ReadOptions
 from himach.io.trajectories.file_failures import reason, retry
 from himach.io.trajectories.h5md.zarr_directory import ZarrFiles, is_zarr
-from himach.io.trajectories.keywords import check, classes_for
+from himach.io.trajectories.keywords import check
 from himach.io.trajectories.open_file import open_file, stamp_files
 from himach.io.trajectories.readahead import Ahead
 from himach.io.trajectories.timeline import (
@@ -250,7 +250,7 @@ def open_origin(
     paths = [existing_path(path, "trajectory") for path in trajectories]
     if topology is not None:
         topology = local_path(existing_path(topology, "topology"))
-    check(keywords, *classes_for(paths, topology, keywords))
+    check(keywords, topology)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         files = [_open(path, topology, keywords, indexes or {}) for path in paths]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from MDAnalysis import _PARSERS, _READERS
 from MDAnalysisTests import datafiles as data
 from support.cache_data import analyse, bits
 from support.cache_data import make as make_of_cache_data
@@ -178,7 +177,6 @@ def test_what_fails_while_a_run_opens_is_tried_again_or_told(impatient, tmp_path
         ("dtt", "did you mean 'dt'"),
         ("time_ofset", "did you mean 'time_offset'"),
         ("to_gues", "did you mean 'to_guess'"),
-        ("additional_columns", r"XTCReader, Universe"),
     ],
 )
 def test_unknown_keywords_are_refused_by_name(keyword, told, tmp_path):
@@ -190,16 +188,7 @@ def test_keywords_of_the_topology_are_known(tmp_path):
     trajectory = make(tmp_path / "a.xtc", [0, 1], n_atoms=10)
     open_origin([data.LAMMPSdcd2], data.LAMMPSdata2, {"format": "LAMMPS", "atom_style": "id resid type charge x y z"})
     open_origin([trajectory], data.PDB_icodes, {"force_chainids_to_segids": True})
-    with pytest.raises(UsageError, match="force_chainids_to_segids"):
-        open_origin([trajectory], data.GRO, {"force_chainids_to_segids": True})
-    check({"HEAVY_H": 1}, [_READERS["XTC"]], [_PARSERS["ITP"]])  # defines a word of the file
-
-
-def test_a_keyword_of_any_file_will_do(tmp_path):
-    single, several = data.GRO, data.XTC
-    with pytest.raises(UsageError, match="refresh_offsets"):
-        open_origin([single], keywords={"refresh_offsets": True})
-    assert open_origin([single, several], keywords={"refresh_offsets": True, "dt": 1.0}).n_frames == 11
+    check({"HEAVY_H": 1}, "top.itp")  # defines a word of the file
 
 
 @pytest.mark.parametrize("value", ["abc", 0, -1.0, float("nan"), float("inf"), True, [1]])
