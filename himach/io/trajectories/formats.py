@@ -105,7 +105,6 @@ class Format:
     suffixes: tuple[str, ...] = ()
     read: type[FrameFile] = ReaderFile
     layout: type[FileLayout] | None = None  # of frames of one length, for the mount and for ranks that write together
-    in_directories: bool = False  # whether the files of a frame directory may have it
     whole_in_store: bool = False  # whether a store keeps all that analyses use of its frames
     needs_n_atoms: bool = False  # whether its reader must be given the number of atoms
     check: Callable[[str, Any], None] | None = None  # refuses what MDAnalysis misreads, or warns of it
@@ -117,10 +116,10 @@ class Format:
 FORMATS: dict[str, Format] = {
     item.name: item
     for item in (
-        Format("XTC", (".xtc",), XdrFile, in_directories=True, whole_in_store=True),
-        Format("TRR", (".trr",), XdrFile, Trr, in_directories=True, whole_in_store=True),
+        Format("XTC", (".xtc",), XdrFile, whole_in_store=True),
+        Format("TRR", (".trr",), XdrFile, Trr, whole_in_store=True),
         Format("DCD", (".dcd",), DcdFile, Dcd, whole_in_store=True, check=check_dcd, is_cut=is_cut_dcd),
-        Format("NCDF", (".nc", ".ncdf"), ReaderFile, NetCdf, in_directories=True, whole_in_store=True),
+        Format("NCDF", (".nc", ".ncdf"), ReaderFile, NetCdf, whole_in_store=True),
         Format("H5MD", (".h5md",), H5mdFile),
         Format("ZARRMD", SUFFIXES, ZarrDirectory),
         Format("DATA", needs_n_atoms=True),

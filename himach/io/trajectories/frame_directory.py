@@ -21,9 +21,7 @@ from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.files import whole_file
 from himach.frame import RawFrame
 from himach.io.trajectories.file_failures import reason
-from himach.io.trajectories.formats import FORMATS
 from himach.io.trajectories.readahead import ask_for
-from himach.io.trajectories.reader_file import ReaderFile, construct
 from himach.io.trajectories.timeline import Times
 from himach.io.trajectories.xdr_file import FrameFile, XdrFile
 from himach.io.trajectories.xdr_index import read_index
@@ -32,7 +30,7 @@ MANIFEST = "himach.json"
 TIMES = "times.npy"
 FORMAT = "himach frame directory"
 VERSION = 1
-KINDS = [item.name for item in FORMATS.values() if item.in_directories]
+KINDS = ["XTC", "TRR"]
 _PATTERN = re.compile(
     r"(?P<before>[A-Za-z0-9_-][A-Za-z0-9_.-]*)%0(?P<digits>[1-9])d(?P<after>[A-Za-z0-9_.-]*)", re.ASCII
 )
@@ -141,7 +139,7 @@ class FrameDirectory(FrameFile):
     def _forget(self) -> None:
         super()._forget()
         self._open_number = -1
-        self._open_file: XdrFile | ReaderFile | None = None
+        self._open_file: XdrFile | None = None
 
     def read(self, index: int, needed: int | None = None) -> RawFrame:
         """Return a frame; its arrays are valid until the next read."""
@@ -191,13 +189,13 @@ class FrameDirectory(FrameFile):
     def _path(self, number: int) -> str:
         return os.path.join(self.path, self.manifest.file_name(number))
 
-    def _get_file(self, number: int) -> XdrFile | ReaderFile:
+    def _get_file(self, number: int) -> XdrFile:
         if number == self._open_number and self._open_file is not None:
             return self._open_file
         self.release()
         path = self._path(number)
         try:
-            file = _open(path, self.manifest.kind)
+            file = XdrFile(path, read_index(path, self.manifest.kind), {})
         except FileNotFoundError:
             raise TrajectoryError(f"{path} is missing from the frame directory; copy it again or split again") from None
         except HimachError:
@@ -224,13 +222,3 @@ class FrameDirectory(FrameFile):
         if times.dtype != np.float64 or times.shape != (self.n_frames,) or rest:
             raise TrajectoryError(f"{path} is no float64 array of {self.n_frames} times; split again")
         return times
-
-
-def _open(path: str, kind: str) -> XdrFile | ReaderFile:
-    if kind != "NCDF":
-        return XdrFile(path, read_index(path, kind), {})
-    from MDAnalysis.coordinates.TRJ import NCDFReader
-
-    with open(path, "rb"):  # a missing file is another error
-        reader = construct(NCDFReader, path)
-    return ReaderFile(path, reader, int(reader.n_frames))

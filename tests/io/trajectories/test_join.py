@@ -1,16 +1,13 @@
 """Files that follow one another, and folders of files of one frame."""
 
-import copy
 import json
 import os
-import pickle
 import re
 import shutil
 import warnings
 from unittest.mock import Mock
 
 import MDAnalysis as mda
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -337,22 +334,3 @@ def test_a_split_that_fills_the_disk_leaves_nothing(tmp_path):
         with pytest.raises(HimachError, match=f"{disk} cannot be written .*No space left"):
             split([path], disk)
         assert list(disk.iterdir()) == []
-
-
-@pytest.mark.parametrize("frames_per_file", [1, 4])
-def test_a_directory_of_netcdf_files_that_another_program_made(tmp_path, frames_per_file):
-    topology, trajectory = FORMATS["DCD"]
-    original = list(map(copy.deepcopy, open_origin([trajectory], topology).read(range(10))))
-    universe = mda.Universe(topology, trajectory)
-    manifest = Manifest(10, len(universe.atoms), frames_per_file, "NCDF", "f%01d.nc", None, {}, "made up")
-    for number in range(manifest.n_files):
-        begin = number * frames_per_file
-        with mda.Writer(str(tmp_path / manifest.file_name(number)), len(universe.atoms)) as writer:
-            for _ in universe.trajectory[begin : begin + manifest.frames_in(number)]:
-                writer.write(universe.atoms)
-    np.save(tmp_path / "times.npy", np.array([frame.time for frame in original]))
-    manifest.write(str(tmp_path / "himach.json"))
-    again = pickle.loads(pickle.dumps(open_origin([tmp_path])))
-    for one, other in zip(original, again.read(range(10)), strict=True):
-        assert one.time == other.time
-        assert one.positions.tobytes() == other.positions.tobytes()

@@ -108,9 +108,6 @@ def test_pages_and_options_name_the_registered_formats():
     assert f"{', '.join(others)} and {last} by all ranks" in (pages / "api.md").read_text(encoding="utf-8")
     option = next(item for item in fields(ConvertOptions) if item.name == "out")
     assert f"{', '.join(written)} by all ranks" in option.metadata["help"]
-    *own, other = (f"`{item.name}`" for item in FORMATS.values() if item.in_directories)
-    row = f"{' or '.join(own)}; of other programs also {other}"
-    assert row in (pages / "trajectories.md").read_text(encoding="utf-8")
     assert all(item.layout.suffix == item.suffixes[0] for item in FORMATS.values() if item.layout is not None)
 
 
