@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 
@@ -58,16 +58,18 @@ def is_transient(error: BaseException) -> bool:
     return passing
 
 
-def retry(call: Callable[[], T], reopen: Callable[[], object] = lambda: None) -> T:
+def retry(
+    call: Callable[[], T], reopen: Callable[[], object] = lambda: None, pauses: Sequence[float] | None = None
+) -> T:
     """Return the result of a call; repeat the call, after `reopen`, while it fails for transient reasons."""
-    pauses = iter(PAUSES)
+    pending = iter(PAUSES if pauses is None else pauses)
     prepare: Callable[[], object] = lambda: None  # noqa: E731 - reopening may fail, too
     while True:
         try:
             prepare()
             return call()
         except Exception as error:
-            pause = next(pauses, None)
+            pause = next(pending, None)
             if pause is None or not is_transient(error):
                 error.__dict__["_himach_tried"] = True
                 raise

@@ -14,9 +14,9 @@ from himach.io.trajectories.frame_directory import FrameDirectory
 from himach.io.trajectories.h5md.h5md_file import H5mdFile
 from himach.io.trajectories.h5md.zarr_directory import ZarrDirectory, ZarrFiles, is_zarr
 from himach.io.trajectories.keywords import TOPOLOGY_KEYWORDS, format_name, reader_class
-from himach.io.trajectories.reader_file import Places, ReaderFile, construct
+from himach.io.trajectories.reader_file import ReaderFile, construct
 from himach.io.trajectories.urls.byte_file import ByteFile, fetch, local_path, open_mirror, read_status
-from himach.io.trajectories.urls.mirror import HEAD_BYTES, Records, read_records
+from himach.io.trajectories.urls.mirror import read_records
 from himach.io.trajectories.urls.url_names import is_url
 from himach.io.trajectories.xdr_file import FrameFile, XdrFile
 from himach.io.trajectories.xdr_header import sniff
@@ -48,23 +48,14 @@ def open_file(
             return DcdFile(path, header, keywords)
         if header.is_swapped:
             keywords.setdefault("dt", header.dt)
-    opening, records = _ranges(path) if is_url(path) and format_.name == "NCDF" else ((), None)
-    local_file = fetch(path, opening) if is_url(path) else path
+    records = read_records(open_mirror(path)) if is_url(path) and format_.name == "NCDF" else None
+    local_file = path if not is_url(path) else fetch(path, () if records is None else records.opening())
     reader = _open_reader(local_file, format_.name, reader_type, keywords, path)
     if format_.check is not None:
         format_.check(local_file, reader)
     ordered = reads_in_order(reader, format_)
     n_frames = _count_frames(local_file, format_, reader, ordered, path)
-    return ReaderFile(path, reader, n_frames, ordered, opening, records)
-
-
-def _ranges(path: str) -> tuple[Places, Records | None]:
-    """Return the byte ranges that opening a remote NetCDF file reads (empty: all), and its records."""
-    records = read_records(open_mirror(path))
-    if records is None:
-        return (), None
-    last = records.places(records.n_records - 1, 0)  # checks that the last frame can be read
-    return [(0, HEAD_BYTES), *records.times(), *records.places(0), *last], records
+    return ReaderFile(path, reader, n_frames, ordered, records)
 
 
 def stamp_files(path: str) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.frame import RawFrame
 from himach.io.frame_source import WHOLE, FrameSource, Numbers, ReadOptions
 from himach.io.trajectories.file_failures import reason, retry
-from himach.io.trajectories.h5md.zarr_directory import ZarrFiles, is_zarr
+from himach.io.trajectories.h5md.zarr_directory import SUFFIXES
 from himach.io.trajectories.keywords import check
 from himach.io.trajectories.open_file import open_file, stamp_files
 from himach.io.trajectories.readahead import Ahead
@@ -276,11 +276,10 @@ def existing_path(path: str | os.PathLike[str], what: str) -> str:
     """Return the absolute path of an existing file; raises UsageError with a hint for a mistyped name."""
     if is_url(path):
         name = absolute(path)
+        if name.rstrip("/").endswith(SUFFIXES):
+            raise UsageError(f"{name} is a Zarr directory: download it, and name the local one")
         try:
-            if is_zarr(name):
-                ZarrFiles.from_path(name)
-            else:
-                read_status(name)
+            read_status(name)
         except RemoteError as error:
             raise UsageError(f"{what} {name} cannot be read: {error.strerror}") from None
         return name

@@ -21,8 +21,6 @@ from himach.io.trajectories.urls.mirror import Records
 from himach.io.trajectories.urls.url_names import is_url
 from himach.io.trajectories.xdr_file import FrameFile
 
-Places = Sequence[tuple[int, int]]
-
 #: Keys of a timestep's data for the frame's time.
 _TIME = frozenset({"time", "dt", "time_offset"})
 
@@ -42,7 +40,6 @@ class ReaderFile(FrameFile):
         reader: Any,
         n_frames: int,
         ordered: bool = False,
-        opening: Places = (),
         records: Records | None = None,
     ) -> None:
         super().__init__(path)
@@ -56,8 +53,7 @@ class ReaderFile(FrameFile):
         self._remake = (type(reader), reader._kwargs)  # as the reader's own copy() does
         self._ordered = ordered
         self._state = None if ordered or is_url(path) else _pickle(reader)
-        self.opening, self.records = opening, records
-        self._needed: int | None = None
+        self.records = records
         self._reader = reader
         if ordered:
             self.release()
@@ -68,9 +64,9 @@ class ReaderFile(FrameFile):
         self._at = -1  # frame at which the reader is; -1: unknown, so it must seek
 
     def read(self, index: int, needed: int | None = None) -> RawFrame:
-        """Return a whole frame, of a remote NetCDF file the `needed` atoms; its arrays are valid until the next."""
+        """Return a whole frame; its arrays are valid until the next read."""
         if is_url(self.path):
-            self._bring(index, needed)
+            fetch(self.path, () if self.records is None else [self.records.place(index)])
         elif self.kind == "NCDF" and os.path.getsize(self.path) < self._size:  # mapped: reads past the end raise SIGBUS
             raise ValueError("the file has become shorter since it was opened")
         ts = self._move(index)
@@ -83,7 +79,6 @@ class ReaderFile(FrameFile):
             _vectors(ts.velocities) if ts.has_velocities else None,
             _vectors(ts.forces) if ts.has_forces else None,
             data={name: value for name, value in ts.data.items() if name not in _TIME},
-            left=0 if self.records is None else self.records.skipped_bytes(needed),
         )
 
     def _move(self, index: int) -> Any:
@@ -136,23 +131,18 @@ class ReaderFile(FrameFile):
             else:
                 reader_class, keywords = self._remake
                 if is_url(self.path):
-                    keywords = {**keywords, "filename": fetch(self.path, self.opening)}
+                    opening = () if self.records is None else self.records.opening()
+                    keywords = {**keywords, "filename": fetch(self.path, opening)}
                 self._reader = construct(reader_class, **keywords)
         return self._reader
 
     def expect(self, indices: Sequence[int]) -> None:
         """Request readahead of these frames, at their records or as if all had one size."""
         if self.records is not None:
-            records = self.records
-            ask_for(self.path, (place for index in indices for place in records.places(index, self._needed)))
+            ask_for(self.path, map(self.records.place, indices))
             return
         size = self._bytes_per_frame
         ask_for(self.path, ((int(size * index), int(size * (index + 1))) for index in indices))
-
-    def _bring(self, index: int, needed: int | None) -> None:
-        """Fetch the needed bytes of a remote frame."""
-        self._needed = needed
-        fetch(self.path, () if self.records is None else list(self.records.places(index, needed)))
 
     def release(self) -> None:
         """Close the file until the next read."""

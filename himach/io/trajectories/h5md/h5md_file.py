@@ -6,9 +6,7 @@ MDAnalysis's own reader reads an array twice per frame, and decodes a chunk agai
 from __future__ import annotations
 
 import contextlib
-import gc
 import warnings
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,29 +15,9 @@ import numpy.typing as npt
 from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.frame import RawFrame, Vectors
 from himach.io.trajectories.file_failures import reason
-from himach.io.trajectories.h5md.layout import DatasetRows, Element, H5mdLayout, Rows, read_layout
-from himach.io.trajectories.readahead import ask_for
-from himach.io.trajectories.urls.byte_file import read_status
-from himach.io.trajectories.urls.url_names import is_url
+from himach.io.trajectories.h5md.layout import Element, H5mdLayout, Rows, read_layout
+from himach.io.trajectories.urls.byte_file import local_path, read_status
 from himach.io.trajectories.xdr_file import FrameFile, make_box
-
-#: Smallest chunk of a local file for readahead: finding a smaller one takes as long as reading it.
-ASKED_BYTES = 1 << 16
-
-
-@contextlib.contextmanager
-def _no_collection(path: str) -> Iterator[None]:
-    """Stop garbage collection while h5py reads by URL."""
-    # h5py holds its lock while Python fetches the bytes. If a fetching thread collects an object of h5py, it waits for
-    # that lock, and h5py waits for the thread: a deadlock.
-    stopped = is_url(path) and gc.isenabled()
-    if stopped:
-        gc.disable()
-    try:
-        yield
-    finally:
-        if stopped:
-            gc.enable()
 
 
 class H5mdFile(FrameFile):
@@ -58,8 +36,7 @@ class H5mdFile(FrameFile):
     ) -> None:
         super().__init__(path)
         self.stamps = self._stamps()
-        with _no_collection(path):
-            layout = self._layout = self._read_layout(group, convert_units)
+        layout = self._layout = self._read_layout(group, convert_units)
         self.n_frames, self.n_atoms = layout.n_frames, layout.n_atoms
         self._set_times(layout.times, dt, time_offset)
         if self.times is None:
@@ -72,9 +49,8 @@ class H5mdFile(FrameFile):
         if not 0 <= index < self.n_frames:
             raise ValueError(f"there is no frame {index} in it")
         elements = self._layout.vectors.items()
-        with _no_collection(self.path):
-            vectors = {name: self._vectors(name, element, index, needed) for name, element in elements}
-            box, data = self._frame_box(index), self._data(index)
+        vectors = {name: self._vectors(name, element, index, needed) for name, element in elements}
+        box, data = self._frame_box(index), self._data(index)
         assert self.times is not None
         positions = vectors["position"]
         assert positions is not None
@@ -82,30 +58,17 @@ class H5mdFile(FrameFile):
             index, float(self.times[index]), positions, box, vectors.get("velocity"), vectors.get("force"), data=data
         )
 
-    def expect(self, indices: Sequence[int]) -> None:
-        """Request readahead of these frames' vectors."""
-        places: list[tuple[int, int]] = []
-        # Reading a damaged file raises again.
-        with contextlib.suppress(OSError, RuntimeError), _no_collection(self.path):
-            for element in self._layout.vectors.values():
-                array, rows = self._array(element.path), map(element.row, indices)
-                places += array.places((row for row in rows if row >= 0), 0 if is_url(self.path) else ASKED_BYTES)
-        ask_for(self.path, sorted(places))
-
     def release(self) -> None:
         """Close the file until the next read."""
-        root, remote = self._root, self._object
+        root = self._root
         self._forget()
-        with contextlib.suppress(OSError), _no_collection(self.path):  # the file server may be away
-            if root is not None:
+        if root is not None:
+            with contextlib.suppress(OSError):  # the file server may be away
                 self._close(root)
-            if remote is not None:
-                remote.close()
 
     def _forget(self) -> None:
         super()._forget()
         self._root: Any = None
-        self._object: Any = None  # of a remote file
         self._rows: dict[str, Any] = {}
         self._out: dict[str, Vectors] = {}
         self._edges = b""
@@ -184,15 +147,11 @@ class H5mdFile(FrameFile):
             import h5py
         except ImportError:
             raise UsageError(f"{self.path}: H5MD files need h5py: pip install 'himach[h5md]'") from None
-        if is_url(self.path):
-            from himach.io.trajectories.h5md.url_store import RemoteFile
-
-            self._object = RemoteFile(self.path)
-            return h5py.File(self._object, "r")
-        return h5py.File(self.path, "r", locking="best-effort")  # some file systems have no locks
+        return h5py.File(local_path(self.path), "r", locking="best-effort")  # some file systems have no locks
 
     def _close(self, root: Any) -> None:
         root.close()
 
     def _make_rows(self, array: Any) -> Rows:
-        return DatasetRows(array)
+        decoded = array.chunks is not None and array.id.get_create_plist().get_nfilters() > 0
+        return Rows(array, array.chunks[0] if decoded else 1)

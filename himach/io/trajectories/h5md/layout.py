@@ -1,15 +1,14 @@
 """Layout of an H5MD tree: `read_layout()` finds its arrays, the rows of frames, and units.
 
-`Rows` reads whole chunks of an array by row, several in sequence at once; `DatasetRows` those of h5py.
+`Rows` reads whole chunks of an array by row, several in sequence at once.
 The rules are those of H5MD 1.1; units and their conversion are those of MDAnalysis's reader.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 from typing import Any
 
@@ -68,32 +67,6 @@ class Rows:
             raise IndexError(f"the array has {len(self)} rows, and none of number {first}")
         span = slice(first, stop)
         return np.asarray(self.array[span] if columns is None else self.array[span, :columns])
-
-
-class DatasetRows(Rows):
-    """Rows of a dataset of h5py, with their places in the file."""
-
-    def __init__(self, dataset: Any) -> None:
-        decoded = dataset.chunks is not None and dataset.id.get_create_plist().get_nfilters() > 0
-        super().__init__(dataset, dataset.chunks[0] if decoded else 1)
-
-    def places(self, rows: Iterable[int], least: int = 0) -> Iterator[tuple[int, int]]:
-        """Yield byte ranges of the file that hold these rows; none for chunks of less than `least` bytes."""
-        dataset = self.array
-        if dataset.chunks is None:
-            start, size = dataset.id.get_offset(), self._chunk_bytes
-            if start is not None:
-                yield from ((start + size * row, start + size * (row + 1)) for row in rows)
-            return
-        height, *others = dataset.chunks
-        if height * prod(others) * dataset.dtype.itemsize < least:
-            return
-        starts = [range(0, length, size) for length, size in zip(dataset.shape[1:], others, strict=True)]
-        for number in sorted({row // height for row in rows}):
-            for corner in product([number * height], *starts):
-                chunk = dataset.id.get_chunk_info_by_coord(corner)
-                if chunk.byte_offset is not None:  # it was written
-                    yield chunk.byte_offset, chunk.byte_offset + chunk.size
 
 
 #: Arrays with a vector per atom, and MDAnalysis's kinds of their units.

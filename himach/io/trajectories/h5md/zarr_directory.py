@@ -8,9 +8,7 @@ from __future__ import annotations
 import math
 import os
 import re
-import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +20,8 @@ from himach.io.frame_source import Numbers
 from himach.io.trajectories.h5md.h5md_file import H5mdFile
 from himach.io.trajectories.h5md.layout import Rows
 from himach.io.trajectories.readahead import ask_for
-from himach.io.trajectories.urls.byte_file import close_mirrors, exists, local_path, read_status
-from himach.io.trajectories.urls.transport import RemoteError
-from himach.io.trajectories.urls.url_names import is_url
 
 _TICKS = ("/time", "/step")
-#: Remote files requested at a time.
-AT_ONCE = 8
 #: Bound on an array's files, whose names are derived from metadata.
 MOST_FILES = 10**7
 _NODES = (".zarray", "zarr.json")  # metadata of an array in format versions 2 and 3
@@ -40,23 +33,10 @@ WHOLE = ("position/value", "edges/value")
 
 
 def is_zarr(path: str) -> bool:
-    """Return whether a path is a Zarr directory, by its suffix or its files; a URL is judged by its suffix."""
-    if path.rstrip("/").endswith(SUFFIXES):
-        return is_url(path) or os.path.isdir(path)
-    return os.path.isdir(path) and any(os.path.exists(os.path.join(path, name)) for name in _ROOTS)
-
-
-def open_group(path: str) -> Any:
-    """Open a directory by zarr."""
-    try:
-        import zarr
-
-        if is_url(path):
-            from himach.io.trajectories.h5md.url_store import open_store
-    except ImportError:
-        extra = "zarr,remote" if is_url(path) else "zarr"
-        raise UsageError(f"{path}: Zarr directories need zarr: pip install 'himach[{extra}]'") from None
-    return zarr.open_group(open_store(path) if is_url(path) else path, mode="r")
+    """Return whether a path is a Zarr directory, by its suffix or its files."""
+    if not os.path.isdir(path):
+        return False
+    return path.rstrip("/").endswith(SUFFIXES) or any(os.path.exists(os.path.join(path, name)) for name in _ROOTS)
 
 
 @dataclass(frozen=True)
@@ -64,13 +44,11 @@ class ZarrFiles:
     """Files in a Zarr directory."""
 
     metadata: tuple[str, ...]  # sorted paths
-    chunks: dict[str, list[str]]  # of each array; by URL, the first and last of those in `WHOLE`
+    chunks: dict[str, list[str]]  # of each array
 
     @classmethod
     def from_path(cls, path: str) -> ZarrFiles:
-        """List a directory, or derive the files of a URL from its metadata; raises OSError and TrajectoryError."""
-        if is_url(path):
-            return _files_from_metadata(path)
+        """List a directory; raises OSError."""
         metadata: list[str] = []
         chunks: dict[str, list[str]] = {}
         owner = {path: path}  # folder -> path of the array that its files belong to
@@ -87,7 +65,7 @@ class ZarrFiles:
 
     @property
     def stamps(self) -> tuple[str, ...]:
-        """Metadata, and the first and last chunk of each array; by URL, only of arrays that must be complete."""
+        """Metadata, and the first and last chunk of each array."""
         return (*self.metadata, *dict.fromkeys(files[end] for files in self.chunks.values() for end in (0, -1)))
 
     def sample_files(self, limit: int) -> list[str]:
@@ -105,35 +83,6 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _files_from_metadata(url: str) -> ZarrFiles:
-    """Return files below a URL by its metadata, as a web server has no list of files."""
-    folder = url.rstrip("/")
-    try:
-        group = open_group(url)
-        nodes = group.metadata.consolidated_metadata
-        if nodes is None:
-            raise FileNotFoundError
-        chunks = {}
-        for path in sorted(path for path in nodes.flattened_metadata if path.endswith(WHOLE)):
-            array = group[path]
-            last = [
-                -(-length // size) - 1 for length, size in zip(array.shape, array.shards or array.chunks, strict=True)
-            ]
-            keys = [array.metadata.encode_chunk_key(place) for place in ((0,) * len(last), tuple(last))]
-            chunks[f"{folder}/{path}"] = [f"{folder}/{path}/{key}" for key in keys]
-    except FileNotFoundError:
-        raise TrajectoryError(
-            f"{url} tells nowhere which arrays it has, and a web server has no list of files: have zarr write that "
-            "down (zarr.consolidate_metadata) before it is uploaded"
-        ) from None
-    except (RemoteError, UsageError):
-        raise
-    except Exception as error:  # zarr raises errors of many kinds
-        raise TrajectoryError(f"{url} has no metadata of Zarr: {error!r}") from None
-    name = "zarr.json" if group.metadata.zarr_format == 3 else ".zmetadata"
-    return ZarrFiles((f"{folder}/{name}",), chunks)
-
-
 class ZarrDirectory(H5mdFile):
     """H5MD in a Zarr directory, as zarrtraj writes it; see `H5mdFile`."""
 
@@ -141,12 +90,10 @@ class ZarrDirectory(H5mdFile):
 
     def content(self, limit: int) -> list[str]:
         """Return the files that hold the trajectory's content, a spread sample of more than `limit` chunks."""
-        return list(self.stamps) if is_url(self.path) else ZarrFiles.from_path(self.path).sample_files(limit)
+        return ZarrFiles.from_path(self.path).sample_files(limit)
 
     def frame_files(self, indices: Numbers) -> set[str]:
-        """Return the files of these frames; by URL, those in `stamps`."""
-        if is_url(self.path):
-            return set(self.stamps)
+        """Return the files of these frames."""
         files: set[str] = set()
         elements = [item for item in (*self._layout.vectors.values(), self._layout.edges) if item is not None]
         for element in elements:
@@ -157,23 +104,23 @@ class ZarrDirectory(H5mdFile):
         return files
 
     def expect(self, indices: Sequence[int]) -> None:
-        """Request readahead of the chunks of these frames; by URL, reading requests them."""
-        for file in [] if is_url(self.path) else sorted(self.frame_files(np.asarray(indices, dtype=np.int64))):
+        """Request readahead of the chunks of these frames."""
+        for file in sorted(self.frame_files(np.asarray(indices, dtype=np.int64))):
             ask_for(file, [(0, 0)])  # no length: to the end of the file
 
     def _stamps(self) -> tuple[str, ...]:
         return ZarrFiles.from_path(self.path).stamps
 
     def _size(self) -> int:
-        if is_url(self.path):  # estimate by the first chunk of positions
-            array = self._array(self._layout.vectors["position"].path)
-            sizes = [read_status(file).size for file, _ in array.files([0])]
-            return sum(sizes) * int(array.n_files)
         return sum(os.path.getsize(file) for paths in ZarrFiles.from_path(self.path).chunks.values() for file in paths)
 
     def _open(self) -> Any:
         try:
-            return open_group(self.path)
+            import zarr
+        except ImportError:
+            raise UsageError(f"{self.path}: Zarr directories need zarr: pip install 'himach[zarr]'") from None
+        try:
+            return zarr.open_group(self.path, mode="r")
         except FileNotFoundError:
             raise TrajectoryError(
                 f"{self.path} is no group of Zarr: it has neither zarr.json nor .zgroup; copy it again, with all files"
@@ -181,13 +128,6 @@ class ZarrDirectory(H5mdFile):
 
     def _close(self, root: Any) -> None:
         root.store.close()
-
-    def release(self) -> None:
-        """Close the files until the next read."""
-        for rows in self._rows.values() if is_url(self.path) else ():
-            if rows.array.shards:
-                close_mirrors(file for file, _ in rows.files(range(rows.n_files)))
-        super().release()
 
     def _make_rows(self, array: Any) -> Rows:
         return ChunkRows(array, self.path)
@@ -216,23 +156,16 @@ class ChunkRows(Rows):
 
     def read(self, first: int, stop: int, columns: int | None) -> npt.NDArray[Any]:
         """Read rows; raises FileNotFoundError for a missing chunk, and ValueError for one cut off."""
-        files = list(self.files(range(first // self.file_rows, -(-stop // self.file_rows))))
         missing: dict[int, list[str]] = {}
-        if is_url(self.folder) and not self.array.shards:  # all at once; of a shard only needed ranges are read
-            with ThreadPoolExecutor(AT_ONCE) as pool:
-                list(pool.map(lambda file: ask_for(file[0], [(0, sys.maxsize)]), files))
-        for file, number in files:
-            if not exists(file):
+        for file, number in self.files(range(first // self.file_rows, -(-stop // self.file_rows))):
+            if not os.path.exists(file):
                 missing.setdefault(number, []).append(file)
             elif self._blosc:
-                _check_blosc(local_path(file))
+                _check_blosc(file)
         for number, absent in missing.items():
             if not self._may_be_zeros(number, len(absent)):
                 raise FileNotFoundError(f"its chunk {absent[0]} is missing")
-        rows = super().read(first, stop, columns)
-        if not self.array.shards:
-            close_mirrors((file for file, _ in files), forget=True)
-        return rows
+        return super().read(first, stop, columns)
 
     def _may_be_zeros(self, number: int, missing: int) -> bool:
         path = self.array.path

@@ -17,20 +17,12 @@ from types import TracebackType
 from typing import NamedTuple
 
 from himach.io.trajectories.urls.mirror import Mirror
-from himach.io.trajectories.urls.transport import (
-    PassingError,
-    Patience,
-    RemoteError,
-    RemoteState,
-    Transport,
-    open_transport,
-)
+from himach.io.trajectories.urls.transport import RemoteState, Transport, open_transport
 from himach.io.trajectories.urls.url_names import absolute, is_url
 
 PathLike = str | os.PathLike[str]
 
-LOOK_SECONDS = 1.0  # how long a server's answer is valid; each answer with bytes is compared, too
-FAILED_SECONDS = 10.0  # how long a server's failure is remembered
+LOOK_SECONDS = 1.0  # how long a server's answer is valid; bytes are compared, too
 
 
 class Status(NamedTuple):
@@ -95,20 +87,15 @@ class _RemoteFile:
         """Ask the server anew at the next use, by the URL as it is then: a signature may be another one."""
         self._reads_most = reads_most
         self._transport: Transport | None = None
-        self._state: RemoteState | RemoteError | None = None
+        self._state: RemoteState | None = None
         self._until = 0.0
 
     def state(self) -> RemoteState:
         """Return the file's state, cached for a moment."""
         with self._lock:
             if self._state is None or time.monotonic() >= self._until:
-                try:
-                    self._state, seconds = self._request_state(), LOOK_SECONDS
-                except RemoteError as error:
-                    self._state, seconds = error, FAILED_SECONDS
-                self._until = time.monotonic() + seconds
-            if isinstance(self._state, RemoteError):
-                raise self._state.with_traceback(None)
+                self._transport = self._transport or open_transport(self.name)
+                self._state, self._until = self._transport.state(), time.monotonic() + LOOK_SECONDS
             return self._state
 
     def open(self) -> Mirror:
@@ -127,24 +114,6 @@ class _RemoteFile:
             mirror, self.mirror = self.mirror, None
         if mirror is not None:
             mirror.close()
-
-    def _request_state(self) -> RemoteState:
-        """Ask the server for the state; retry passing errors."""
-        self._transport = self._transport or open_transport(self.name)
-        patience = Patience(self.name, first=self.mirror is None)
-        while True:
-            try:
-                state = self._transport.state()
-                break
-            except PassingError as error:
-                time.sleep(patience.pause(error))
-        if not (state.tag or state.modified):
-            raise RemoteError(
-                self.name,
-                "its server tells neither an ETag nor a date of it, so nobody could say whether it has changed; "
-                "download it and name the local file",
-            )
-        return state
 
 
 _remote_files: dict[tuple[int, str], _RemoteFile] = {}  # by process, as forks inherit the entries
@@ -207,13 +176,10 @@ def ask_again(paths: Iterable[PathLike], reads_most: bool = False) -> None:
         _remote_file(absolute(path)).ask_again(reads_most)
 
 
-def close_mirrors(paths: Iterable[str], forget: bool = False) -> None:
-    """Close the mirrors of files until the next read; `forget` also drops their state, for many files."""
+def close_mirrors(paths: Iterable[str]) -> None:
+    """Close the mirrors of files until the next read."""
     for path in filter(is_url, paths):
-        key = (os.getpid(), path)
-        remote = _remote_files.pop(key, None) if forget else _remote_files.get(key)
-        if remote is not None:
-            remote.close()
+        _remote_file(path).close()
 
 
 def _status(state: RemoteState) -> Status:

@@ -25,25 +25,22 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from himach.errors import UsageError
-from himach.io.trajectories.urls.transport import PassingError, Patience, RemoteError, RemoteState, Transport
+from himach.io.trajectories.urls.transport import RemoteError, RemoteState, Transport
 from himach.io.trajectories.urls.url_names import local_file_name
 
 MARKS = "blocks.here"  # a byte for each block of a copy, 1 if it is there; its readers hold a shared lock on it
-HEAD = struct.Struct("q4088s")  # header of MARKS: time of the copy's last change (0 while it is read), name
+NAME_BYTES = 4096  # at the start of MARKS, for the file's name
 SMALL_BYTES = 64 << 20  # larger copies are removed after their last reader
-PRUNE_SECONDS = 60.0  # between checks of all copies
 UNUSED_SECONDS = 7 * 24 * 3600.0  # after which a copy is removed
 
 _store: tuple[Path, int] | None = None  # this process's folder for copies, and the bytes they may take there
-_pruned = -PRUNE_SECONDS  # time of this process's last check
 
 
 class Copy(NamedTuple):
@@ -61,17 +58,12 @@ def keep_in(store: Path | None, quota: int = 0) -> None:
     _store = None if store is None else (store, quota // 2)
 
 
-def head(name: str, changed: int = 0) -> bytes:
-    """Return the header of `MARKS`."""
-    return HEAD.pack(changed, name.encode(errors="surrogateescape")[: HEAD.size - 8])
-
-
 def copies_in(root: Path) -> list[Copy]:
     """Return the copies in a store or another folder, the least recently used first."""
     copies: list[tuple[int, Copy]] = []
     for marks in root.glob(f"*/{MARKS}"):
         with contextlib.suppress(OSError), marks.open("rb") as file:
-            name = HEAD.unpack(file.read(HEAD.size).ljust(HEAD.size, b"\0"))[1].rstrip(b"\0")
+            name = file.read(NAME_BYTES).rstrip(b"\0")
             nbytes = sum(path.lstat().st_blocks * 512 for path in marks.parent.iterdir())
             used = marks.parent.stat().st_mtime_ns
             copies.append((used, Copy(marks.parent, name.decode(errors="replace"), nbytes, used // 10**9)))
@@ -96,7 +88,7 @@ def make_folder(name: str, state: RemoteState) -> Path:
 
     Each boot of the machine has its own, too: the disk may lack writes from before a restart.
     """
-    digest = hashlib.sha256("\0".join(["3", name, *map(str, state), _boot()]).encode()).hexdigest()
+    digest = hashlib.sha256("\0".join(["4", name, *map(str, state), _boot()]).encode()).hexdigest()
     room = sys.maxsize
     try:
         if _store is not None and state.size <= _store[1]:
@@ -105,7 +97,7 @@ def make_folder(name: str, state: RemoteState) -> Path:
             root = _temporary()
         folder = root / f"{digest[:16]}-{digest[16:32]}"  # the library counts files in folders of such names
         if not folder.exists():
-            _make_room(root, room - state.size, state.size > SMALL_BYTES)
+            _make_room(root, room - state.size)
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise UsageError(
@@ -115,12 +107,8 @@ def make_folder(name: str, state: RemoteState) -> Path:
     return folder
 
 
-def _make_room(root: Path, room: int, at_once: bool) -> None:
+def _make_room(root: Path, room: int) -> None:
     """Remove copies unused for long, and others while all take too much; open ones stay."""
-    global _pruned
-    if time.monotonic() < _pruned + PRUNE_SECONDS and not at_once:
-        return
-    _pruned = time.monotonic()
     copies = copies_in(root)
     used_bytes = sum(copy.nbytes for copy in copies)
     for copy in copies:
@@ -150,8 +138,6 @@ REQUEST_BYTES = 4 << 20
 WORKERS = 8  # readahead requests of a process at a time
 HOLE_DIVISOR = 16  # a gap is requested too if it is at least so many times smaller than the stretch before it
 CLOSE_SECONDS = 1.0  # to wait for requests that nobody needs any more
-PROGRESS_BYTES = 1 << 16  # bytes of an answer that reset the retries
-SLOW_SECONDS, SLOW_RATE = 60.0, 1024.0  # an answer that takes longer must bring so many bytes a second
 _LOCK = struct.Struct("hhqqi4x")  # struct flock of Linux on 64 bits
 
 
@@ -161,7 +147,7 @@ class Mirror:
     def __init__(self, transport: Transport, state: RemoteState) -> None:
         self.transport, self.state = transport, state
         self.path, self._data, self._marks = _open_copy(transport.name, state)
-        self._present = np.frombuffer(mmap.mmap(self._marks, 0), np.uint8)[HEAD.size :]  # 1 for each block
+        self._present = np.frombuffer(mmap.mmap(self._marks, 0), np.uint8)[NAME_BYTES:]  # 1 for each block
         self._jobs: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
         self._workers: list[threading.Thread] = []
         self._ended = threading.Event()
@@ -170,11 +156,8 @@ class Mirror:
 
     @property
     def lost(self) -> bool:
-        """Whether the local file was removed or cut."""
-        with contextlib.suppress(FileNotFoundError):
-            status = os.stat(self.path)
-            return (status.st_ino, status.st_size) != (os.fstat(self._data).st_ino, self.state.size)
-        return True
+        """Whether the local file was removed."""
+        return not os.fstat(self._data).st_nlink
 
     def ensure(self, start: int, stop: int) -> None:
         """Wait until these bytes are there; raises RemoteError if they cannot be fetched or the file has changed."""
@@ -216,7 +199,6 @@ class Mirror:
             return
         with contextlib.suppress(OSError):
             fcntl.flock(self._marks, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.pwrite(self._marks, head(self.transport.name, os.fstat(self._data).st_mtime_ns), 0)
             if os.fstat(self._data).st_blocks * 512 > SMALL_BYTES:
                 forget(os.path.dirname(self.path))
         fcntl.flock(self._marks, fcntl.LOCK_UN)
@@ -225,11 +207,8 @@ class Mirror:
             os.close(descriptor)
 
     def _requests(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        if not self.state.ranged:
-            start, stop = 0, self.state.size
-        step = REQUEST_BYTES if self.state.ranged else max(1, stop)
-        for place in range(start, stop, step):
-            yield place, min(stop, place + step)
+        for place in range(start, stop, REQUEST_BYTES):
+            yield place, min(stop, place + REQUEST_BYTES)
 
     def _missing(self, start_byte: int, stop_byte: int) -> list[tuple[int, int]]:
         """Return the missing stretches of these bytes, as whole blocks."""
@@ -246,29 +225,13 @@ class Mirror:
             for stretch in self._missing(start, stop):
                 self._fetch(file, *stretch)
 
-    def _fetch(self, file: io.FileIO, start: int, stop: int) -> None:
-        """Request bytes; retry passing errors, and go on where an answer ended."""
-        name, at = self.transport.name, start
-        patience = Patience(name)
-        while at < stop:
-            file.seek(at)
-            try:
-                self.transport.read(at, stop, self.state, partial(self._write, file, at, time.monotonic()))
-            except PassingError as error:
-                if file.tell() - at >= PROGRESS_BYTES and self.state.ranged:
-                    patience = Patience(name)
-                if self._ended.wait(patience.pause(error)):
-                    raise patience.end(error) from None
-            finally:
-                at = file.tell() if file.tell() >= stop or self.state.ranged else start
-                self._mark(start, at)
-
-    def _write(self, file: io.FileIO, start: int, started: float, piece: bytes) -> None:
-        """Write a piece of an answer; refuse one that is too slow, and all when the mirror is closed."""
-        view = memoryview(piece)
+    def _fetch(self, file: io.BufferedRandom, start: int, stop: int) -> None:
+        """Request bytes, write them, and mark the blocks that are whole."""
+        content = self.transport.read(start, stop, self.state)
         try:
-            while view:
-                view = view[file.write(view) :]
+            file.seek(start)
+            file.write(content)
+            file.flush()
         except OSError as error:
             raise RemoteError(
                 self.transport.name,
@@ -276,14 +239,6 @@ class Mirror:
                 "folders on another disk by $HIMACH_CACHE and $TMPDIR",
                 error.errno or errno.EIO,
             ) from None
-        n_bytes, elapsed = file.tell() - start, time.monotonic() - started
-        if elapsed > SLOW_SECONDS and n_bytes < SLOW_RATE * elapsed:
-            raise PassingError(f"only {n_bytes} bytes came in {elapsed:.0f} s")
-        if self._ended.is_set():
-            raise PassingError("nobody waits for it any more")
-
-    def _mark(self, start: int, stop: int) -> None:
-        """Mark the blocks that are whole."""
         stop = stop if stop < self.state.size else stop + BLOCK - 1  # the last block may be shorter
         self._present[-(-start // BLOCK) : stop // BLOCK] = 1
 
@@ -304,14 +259,14 @@ def _open_copy(name: str, state: RemoteState) -> tuple[str, int, int]:
         with contextlib.suppress(FileNotFoundError):
             os.utime(folder)
             data, marks = os.open(path, flags, 0o600), os.open(folder / MARKS, flags, 0o600)
-            if _share(data, marks, name, state.size):
+            if _share(data, marks, folder, name, state.size):
                 return path, data, marks
             os.close(data)
             os.close(marks)
 
 
-def _share(data: int, marks: int, name: str, size: int) -> bool:
-    """Lock a copy's marks, and empty a copy changed since its last reader; return False if it was removed or cut."""
+def _share(data: int, marks: int, folder: Path, name: str, size: int) -> bool:
+    """Lock a copy's marks, and empty a copy that was cut; return False if it was removed."""
     try:
         fcntl.flock(marks, fcntl.LOCK_EX | fcntl.LOCK_NB)
         alone = True
@@ -321,26 +276,25 @@ def _share(data: int, marks: int, name: str, size: int) -> bool:
     status = os.fstat(data)
     if not (status.st_nlink and os.fstat(marks).st_nlink):
         return False
+    if status.st_size != size and not alone:
+        forget(folder)
+        return False
     if alone:
-        changed = HEAD.unpack(os.pread(marks, HEAD.size, 0).ljust(HEAD.size, b"\0"))[0]
-        if status.st_size != size or changed not in (0, status.st_mtime_ns):  # 0: its reader was killed
+        if status.st_size != size:
             os.ftruncate(marks, 0)
             os.ftruncate(data, 0)
         os.ftruncate(data, size)
-        os.ftruncate(marks, HEAD.size + max(1, -(-size // BLOCK)))
-        os.pwrite(marks, head(name), 0)
+        os.ftruncate(marks, NAME_BYTES + max(1, -(-size // BLOCK)))
+        os.pwrite(marks, name.encode(errors="surrogateescape")[:NAME_BYTES].ljust(NAME_BYTES, b"\0"), 0)
         fcntl.flock(marks, fcntl.LOCK_SH)
-    elif status.st_size != size:
-        forget(os.path.dirname(os.readlink(f"/proc/self/fd/{data}")))
-        return False
     return True
 
 
 @contextlib.contextmanager
-def _open_locked(data: int, start: int, stop: int, wait: bool) -> Iterator[io.FileIO]:
+def _open_locked(data: int, start: int, stop: int, wait: bool) -> Iterator[io.BufferedRandom]:
     """Open a copy with a range locked for this thread, on the node; raises BlockingIOError if that is to `wait`."""
     # A file of its own has locks of its own, and once it is closed, an interrupted request writes no more.
-    with open(f"/proc/self/fd/{data}", "r+b", buffering=0) as file:
+    with open(f"/proc/self/fd/{data}", "r+b") as file:
         lock_start = start // BLOCK * BLOCK
         lock = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, lock_start, -(-stop // BLOCK) * BLOCK - lock_start, 0)
         fcntl.fcntl(file, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, lock)
@@ -359,8 +313,6 @@ def join_places(places: Iterable[tuple[int, int]], hole_bytes: int = 0) -> list[
 
 
 HEAD_BYTES = 1 << 16  # bound on the header of a trajectory
-VECTORS = ("coordinates", "velocities", "forces")
-VECTOR_BYTES = 12
 
 
 class Records(NamedTuple):
@@ -369,25 +321,17 @@ class Records(NamedTuple):
     start: int
     size: int
     n_records: int
-    variables: Mapping[str, tuple[int, int]]  # offset in a record and number of bytes, in the order of offsets
+    times: tuple[int, int]  # of the time in the first record
 
-    def places(self, index: int, needed: int | None = None) -> Iterator[tuple[int, int]]:
-        """Yield the byte ranges of a frame, with vectors of the first `needed` atoms only (None: of all)."""
-        for name, (offset, n_bytes) in self.variables.items():
-            is_partial = needed is not None and name in VECTORS
-            start = self.start + self.size * index + offset
-            yield start, start + (min(n_bytes, VECTOR_BYTES * (needed or 0)) if is_partial else n_bytes)
+    def place(self, index: int) -> tuple[int, int]:
+        """Return the byte range of a frame."""
+        return self.start + self.size * index, self.start + self.size * (index + 1)
 
-    def skipped_bytes(self, needed: int | None) -> int:
-        """Return the bytes of a frame that `places` leaves out."""
-        n_bytes = sum(n_bytes for _, n_bytes in self.variables.values())
-        return n_bytes - sum(stop - start for start, stop in self.places(0, needed))
-
-    def times(self) -> Iterator[tuple[int, int]]:
-        """Yield the byte ranges of all frames' times."""
-        times = self._replace(variables={name: place for name, place in self.variables.items() if name == "time"})
-        for index in range(self.n_records):
-            yield from times.places(index)
+    def opening(self) -> list[tuple[int, int]]:
+        """Return what opening the file reads: its header, all times, the first frame and the last."""
+        start, stop = self.times
+        times = [(start + self.size * index, stop + self.size * index) for index in range(self.n_records)]
+        return [(0, HEAD_BYTES), *times, self.place(0), self.place(self.n_records - 1)]
 
 
 def read_records(mirror: Mirror) -> Records | None:
@@ -397,16 +341,14 @@ def read_records(mirror: Mirror) -> Records | None:
     mirror.ensure(0, HEAD_BYTES)
     try:
         file = netcdf_file(mirror.path, mmap=True)
+        base, n_records = file._mm_buf.__array_interface__["data"][0], int(file._recs)
+        arrays = {name: variable.data for name, variable in file.variables.items() if variable.isrec}
+        places = {name: int(array.__array_interface__["data"][0] - base) for name, array in arrays.items()}
+        size, time_bytes = int(arrays["time"].strides[0]), arrays["time"].itemsize
+        del arrays  # else closing the file warns of them
     except Exception:  # reading the whole file reports it
         return None
-    arrays = [(name, variable.data) for name, variable in file.variables.items() if variable.isrec]
-    n_records = int(file._recs)
-    if n_records <= 0 or not arrays:
+    start, times = min(places.values()), (places["time"], places["time"] + time_bytes)
+    if not n_records or start > HEAD_BYTES or start + size * n_records > mirror.state.size + 4:
         return None
-    base, size = file._mm_buf.__array_interface__["data"][0], arrays[0][1].strides[0]
-    places = sorted((int(data.__array_interface__["data"][0] - base), data[0].nbytes, name) for name, data in arrays)
-    del arrays
-    start = places[0][0]
-    if start > HEAD_BYTES or start + size * n_records > mirror.state.size + 4:
-        return None
-    return Records(start, size, n_records, {name: (place - start, n_bytes) for place, n_bytes, name in places})
+    return Records(start, size, n_records, times)

@@ -4,6 +4,7 @@ import pytest
 from support import needs
 
 from himach.benchmarks.parts.urls import served
+from himach.io.trajectories import file_failures
 from himach.io.trajectories.urls import byte_file, mirror, transport
 
 
@@ -13,11 +14,9 @@ def _node(tmp_path, monkeypatch):
     needs.module("aiohttp")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.delenv("SLURM_TMPDIR", raising=False)
-    for name, seconds in (("FIRST_SECONDS", 0.1), ("SECONDS", 0.1), ("PAUSE", 0.01)):
-        monkeypatch.setattr(transport, name, seconds)
-    monkeypatch.setattr(byte_file, "FAILED_SECONDS", 0.0)
+    for module in (file_failures, transport):
+        monkeypatch.setattr(module, "PAUSES", (0.01, 0.01, 0.01))
     monkeypatch.setattr(byte_file, "LOOK_SECONDS", 60.0)  # tests say when a server is asked anew
-    monkeypatch.setattr(mirror, "PRUNE_SECONDS", 0.0)
     mirror.keep_in(None)
     byte_file._remote_files.clear()
 
