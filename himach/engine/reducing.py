@@ -92,6 +92,5 @@ class Reducer:
 
     def _gather(self, results: list[Block]) -> Results | None:
         received, _ = self._exchange.move([results, *[[] for _ in range(self._comm.size - 1)]])
-        if self._comm.rank != 0:
-            return None
-        return collect_results([block for blocks in received for block in blocks])
+        blocks = [block for blocks in received for block in blocks]
+        return self._together(lambda: collect_results(blocks) if self._comm.rank == 0 else None)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -40,67 +40,15 @@ def collect_results(blocks: Sequence[Block]) -> Results:
     keys = [key for block in blocks for key in block.plain_keys()]
     values = [value for block in blocks for value in block.plain_values()]
     order = _order(blocks, keys)
-    return in_order([keys[place] for place in order], [values[place] for place in order])
-
-
-def in_order(keys: Sequence[Any], values: Sequence[Any]) -> Results:
-    """Return results from sorted keys."""
-    results = Results(zip(keys, values, strict=True))
-    return results if len(results) == len(keys) else _Apart(keys, values)
-
-
-class _Apart(Results):
-    """Read-only results with distinct keys that are equal in Python, such as 1 and 1.0."""
-
-    __slots__ = ("_keys", "_places", "_values")
-
-    def __init__(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        super().__init__(zip(keys, values, strict=True))
-        self._keys = keys
-        self._values = values
-        self._places = {encode(key): place for place, key in enumerate(keys)}
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._keys)
-
-    def __reversed__(self) -> Iterator[Any]:
-        return iter(self._keys[::-1])
-
-    def __getitem__(self, key: Any) -> Any:
-        try:
-            place = self._places.get(encode(key))
-        except AnalysisError:  # not a valid key, so not present
-            place = None
-        if place is None:
-            raise KeyError(key)
-        return self._values[place]
-
-    __contains__: Any = Mapping.__contains__
-    get: Any = Mapping.get
-    keys: Any = Mapping.keys
-    items: Any = Mapping.items
-    values: Any = Mapping.values
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Apart) and self._places == other._places and self._values == other._values
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def copy(self) -> dict[Any, Any]:
-        """Return a copy of these results."""
-        return _Apart(self._keys, self._values)
-
-    def __reduce__(self) -> Any:
-        return _Apart, (self._keys, self._values)
-
-    def _refuse(self, *arguments: Any, **keywords: Any) -> NoReturn:
-        raise TypeError("of these results some keys are equal, such as 1 and 1.0, and a dict holds one of them only")
-
-    __setitem__ = __delitem__ = __or__ = __ror__ = __ior__ = _refuse
-    clear = pop = popitem = setdefault = update = _refuse
+    results = Results((keys[place], values[place]) for place in order)
+    if len(results) < len(keys):
+        firsts: dict[Any, Any] = {}
+        first, second = next((firsts[key], key) for key in keys if firsts.setdefault(key, key) is not key)
+        raise AnalysisError(
+            f"the keys {first!r} and {second!r} are equal in Python, and a dict of results holds one of them only: "
+            "yield keys of one type"
+        )
+    return results
 
 
 def _order(blocks: Sequence[Block], keys: Sequence[Any]) -> list[int]:
