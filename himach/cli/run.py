@@ -77,8 +77,8 @@ def analysis_options(trajectory: str, without: tuple[str, ...] = ()) -> Callable
         shared.topology_option,
         shared.keywords_option,
         click.option(
-            "-p", "parameters", multiple=True, metavar="NAME=VALUE|@FILE",
-            help="Set a parameter; with several analyses ANALYSIS.NAME=VALUE. A TOML file sets several.",
+            "-p", "parameters", multiple=True, metavar="NAME=VALUE",
+            help="Set a parameter; with several analyses ANALYSIS.NAME=VALUE.",
         ),
         shared.ranks_option,
         click.option(
@@ -208,22 +208,15 @@ def _show(summary: str | None) -> None:
 @click.argument("names", nargs=-1, metavar="[ANALYSIS]...")
 @click.pass_context
 def analyses(ctx: click.Context, /, names: tuple[str, ...]) -> None:
-    """List the built-in analyses; with a name (a built-in, script.py, module:Class), describe it and its parameters.
-
-    'himach analyses MDAnalysis' lists MDAnalysis's own.
-    """
+    """List the built-in analyses; with a name (a built-in, script.py, module:Class), describe it and its parameters."""
     from himach import examples
     from himach.runner.methods_text import doc_summary
-    from himach.runner.scripts import describe_analysis, find_class, foreign_analyses
+    from himach.runner.scripts import describe_analysis, find_class
 
     for i, name in enumerate(names):
         if i:
             echo()
-        if name not in examples.BUILTINS and ":" not in name and not name.endswith(".py"):
-            for spec, summary in foreign_analyses(name).items():
-                echo(f"{spec}\n  {summary}")
-        else:
-            echo(describe_analysis(find_class(name)))
+        echo(describe_analysis(find_class(name)))
     if names:
         return
     families: dict[str, list[str]] = {}
@@ -232,4 +225,4 @@ def analyses(ctx: click.Context, /, names: tuple[str, ...]) -> None:
     formatter = ctx.make_formatter()
     write_sections(formatter, families, {name: (name, doc_summary(examples.load(name))) for name in examples.BUILTINS})
     echo(formatter.getvalue())
-    echo("'himach analyses NAME' tells the parameters of one; 'himach analyses MDAnalysis' lists MDAnalysis's own.")
+    echo("'himach analyses NAME' tells the parameters of one.")

@@ -5,14 +5,10 @@ from __future__ import annotations
 import copy
 import hashlib
 import importlib.util
-import json
-import logging
 import os
-import pkgutil
 import sys
 import textwrap
 import traceback
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.machinery import SourceFileLoader
@@ -21,10 +17,9 @@ from types import CodeType
 from typing import Any, TypeAlias
 
 from himach import examples
-from himach.adapted import adapted, is_foreign, refusal, takes_function
+from himach.adapted import adapted, is_foreign
 from himach.analysis import Analysis
 from himach.errors import AnalysisError, UsageError, nearest
-from himach.files import read_toml
 from himach.output.file_names import unique_names
 from himach.parameters import Parameter
 from himach.ranks.process_exit import is_interruption
@@ -166,39 +161,6 @@ def _choose(analyses: Mapping[str, type[Any]], path: str, class_name: str) -> ty
     raise UsageError(f"{path} defines {len(chosen)} analyses; name one: {names}")
 
 
-def foreign_analyses(package: str) -> dict[str, str]:
-    """Return summaries of the runnable MDAnalysis analyses in a package or module, by spec."""
-    if package == "MDAnalysis":
-        package = "MDAnalysis.analysis"
-    top = package.partition(".")[0]
-    is_name = all(part.isidentifier() for part in package.split("."))
-    if not is_name or not (top in sys.modules or importlib.util.find_spec(top)):
-        raise UsageError(f"there is no analysis and no module {package!r}{examples.built_in_hint(package)}")
-    _load_module(package)
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda *arguments, **options: None
-        logging.disable()
-        for submodule in pkgutil.walk_packages(getattr(sys.modules[package], "__path__", ()), f"{package}."):
-            if submodule.name.endswith(".__main__"):
-                continue
-            try:
-                importlib.import_module(submodule.name)
-            except BaseException as error:  # a missing dependency, or a test's Skipped
-                if is_interruption(error):
-                    raise
-        logging.disable(logging.NOTSET)
-    modules = [name for name in sorted(sys.modules) if name == package or name.startswith(f"{package}.")]
-    analyses = {
-        f"{name}:{key}": doc_summary(cls)
-        for name in modules
-        for key, cls in vars(sys.modules[name]).items()
-        if is_foreign(cls) and cls.__module__ == name and not refusal(cls) and not takes_function(cls)
-    }
-    if not analyses:
-        raise UsageError(f"{package} has no analyses of MDAnalysis that can be divided among ranks")
-    return analyses
-
-
 def describe_analysis(cls: type[Analysis]) -> str:
     """Return the name, summary and parameters of an analysis and of the stages that follow it, for a terminal."""
     lines: list[str] = []
@@ -241,26 +203,9 @@ def set_parameters(
         chain[0].label = label
     for chain, entry in zip(chains, recorded, strict=False):
         _restore(chain, entry)
-    for assignment in _with_files(assignments):
+    for assignment in assignments:
         _assign(chains, assignment)
     return [_build(chain) for chain in chains]
-
-
-def _with_files(assignments: Sequence[str]) -> list[str]:
-    """Return assignments with those of ``@FILE.toml`` in place of its name, but for names that are set beside it."""
-    own = [word for word in assignments if not word.startswith("@")]
-    names = {word.partition("=")[0] for word in own}
-    read = [assignment for word in assignments if word.startswith("@") for assignment in _read_file(word[1:])]
-    return [*(assignment for assignment in read if assignment.partition("=")[0] not in names), *own]
-
-
-def _read_file(path: str) -> list[str]:
-    """Return the assignments of a TOML file; a table has those of the analysis that it names."""
-    content = read_toml(path, f"-p @{path}")
-    tables = {name: value for name, value in content.items() if isinstance(value, dict)}
-    rows = [("", {name: value for name, value in content.items() if name not in tables}), *tables.items()]
-    texts = {f"{owner}{'.' if owner else ''}{name}": value for owner, row in rows for name, value in row.items()}
-    return [f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in texts.items()]
 
 
 def declared_stages(first: Analysis | type[Analysis]) -> list[Analysis | type[Analysis]]:
