@@ -1,8 +1,7 @@
-"""``himach run --dry-run``: what the run would do on the present ranks, and its duration predicted from a record."""
+"""``himach run --dry-run``: what the run would do on the present ranks."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,18 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from himach.errors import HimachError, UsageError
+from himach.errors import HimachError
 from himach.io.datasets.member import read_members, truncate
 from himach.io.datasets.opening import OpenFrames
-from himach.output.claim import RECORD
 from himach.output.parts import parts_text
-from himach.output.record import analysis_record, read_record
 from himach.output.table import Table
 from himach.planning.closed_forms import stored_bytes
-from himach.planning.costs import Costs, observe
-from himach.planning.machine import Machine
-from himach.planning.model import Kind, PredictionInput
-from himach.planning.plan import check_length, project
 from himach.ranks.collective import on_first_rank
 from himach.ranks.communicator import World
 from himach.runner.ensemble.member_run import attempt, each_member, member_job
@@ -85,7 +78,7 @@ def plan_trajectory(world: World, job: Job) -> TrajectoryPlan:
 
 
 def plan_text(world: World, job: Job, plans: Sequence[TrajectoryPlan], members: Mapping[str, Any]) -> str:
-    """Return text about a run over one trajectory or an ensemble's members: its work and its predicted duration."""
+    """Return text about the work of a run over one trajectory or an ensemble's members."""
     counts = {rule: sum(plan.counts[rule] for plan in plans) for rule in plans[0].counts}
     stored = sum(plan.frames * plan.stored_bytes for plan in plans)
     rows = {
@@ -104,7 +97,12 @@ def plan_text(world: World, job: Job, plans: Sequence[TrajectoryPlan], members: 
     lines = [parts_text([("run", table)])]
     if job.pairs is not None:
         lines.append("Pairs that are kept are not looked at: frames that they cover need not be read.")
-    return "\n\n".join(lines if members else [*lines, _times(world, job, counts)])
+    frames = sum(counts.values())
+    lines.append(
+        f"'himach plan DIR --frames {frames} --nodes {len(world.nodes)}' tells how long it takes, where DIR is the "
+        "--out of a run of these analyses, such as over a few frames (--stop N)."
+    )
+    return "\n\n".join(lines)
 
 
 def _frame_bytes(opened: OpenFrames) -> float:
@@ -114,36 +112,3 @@ def _frame_bytes(opened: OpenFrames) -> float:
         return 0.0
     sample = np.array([opened.frames[i] for i in np.unique(np.linspace(0, n - 1, min(n, SAMPLE)).astype(int)).tolist()])
     return opened.origin.nbytes(sample) / len(sample)
-
-
-def _times(world: World, job: Job, counts: dict[str, int]) -> str:
-    """Return the duration predicted from a record of these analyses; without a record, say how to get one."""
-    # DIR stands for the argument of --rerun.
-    record, name, frames = job.earlier, "DIR", sum(counts.values())
-    if record is None and job.out is not None and (job.out / RECORD).is_file():
-        record, name = read_record(job.out), str(job.out)
-    if record is None:
-        return (
-            "How long it takes is not known: no run of these analyses has left a record. The same command with "
-            f"--stop N and --out DIR leaves one, and 'himach plan DIR --frames {frames} --nodes {len(world.nodes)}' "
-            "tells."
-        )
-    requested = json.loads(json.dumps([_plain(analysis_record(item)) for item in job.analyses], default=str))
-    if [_plain(item) for item in record.get("analyses", ())] != requested:
-        return "How long it takes is not known: the record that there is is of other analyses or parameters."
-    kinds: list[Kind] = ["first"] if counts["residue"] else []
-    if counts["residue"] < frames or not frames:
-        kinds.append("second")
-    request = PredictionInput(len(world.nodes), max(1, world.comm.size // len(world.nodes)), frames or 1)
-    try:
-        costs = Costs([observe(record, name)])
-        check_length(costs, request.frames)
-        prediction = project(costs, Machine(), [request], kinds)
-    except UsageError as error:
-        return f"How long it takes is not known: {error}"
-    heading = f"As a {kinds[0]} run" if len(kinds) == 1 else "Part of it is in caches; between a first and a second run"
-    return f"{heading}:\n{prediction}"
-
-
-def _plain(entry: Any) -> dict[str, Any]:
-    return {name: entry[name] for name in ("name", "parameters") if name in entry}
