@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import pickle
 import sys
@@ -201,7 +200,7 @@ def report(error: BaseException) -> None:
         import traceback
 
         traceback.print_exception(error)
-    say(printable_lines(f"himach: error: {as_himach(error)}"), sys.stderr, logging.ERROR)
+    say(printable_lines(f"himach: error: {as_himach(error)}"), sys.stderr)
 
 
 def check_ranks(ranks: int | Ranks | None) -> None:

@@ -293,24 +293,3 @@ def test_control_characters_of_names_are_spelled_out(tmp_path):
     ):  # fmt: skip
         done = himach(*words)
         assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", done.stdout + done.stderr), words
-
-
-def test_messages_of_all_ranks_go_to_the_log(tmp_path):
-    log = tmp_path / "run.log"
-    command = ("run", "rmsd", "-t", DCD, "-s", PSF, "--stop", "4", "--cache", "off", "--log", log)
-    done = himach(*command, "-v", "-n", "2", code=0)
-    himach(*command, "-p", "selectio=name CA", code=2)
-    lines = [line.split(" ", 3)[2:] for line in log.read_text().splitlines() if line[:2] == "20"]
-    assert [level for level, _ in lines].count("DEBUG") == 3
-    assert ["INFO", next(text for text in done.stderr.splitlines() if text.startswith("4 frames on 2 ranks"))] in lines
-    assert lines[-1][0] == "ERROR" and lines[-1][1].startswith("rmsd has no parameter 'selectio'")
-    assert "assigned frames: 0 native, 0 alien, 4 residue" in done.stderr
-    assert "No such file" in himach(*command[:-1], tmp_path / "none" / "x", code=2).stderr
-    full = himach(*command[:-1], "/dev/full", code=0).stderr
-    assert full.startswith("himach: HIMACH_LOG: /dev/full: [Errno 28] No space left on device\n")
-    assert "Traceback" not in full
-    code = (
-        "import logging, himach; logging.basicConfig(level=logging.DEBUG, format='%(name)s %(message)s')\n"
-        f"himach.run('rmsd', {str(DCD)!r}, {str(PSF)!r}, stop=2, cache='off')"
-    )
-    assert "himach opened 2 frames" in run_python("-c", code).stderr
