@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from himach.errors import RankError
-from himach.ranks.launch.pool import mpiexec_words, rank_environment
+from himach.ranks.launch.pool import rank_environment
 from himach.ranks.process_exit import promised_rank
 
 __all__ = ["on_ranks"]
@@ -32,11 +32,15 @@ def on_ranks(ranks: int, function: Callable[..., Any], *arguments: object, apart
     RankError
         If there is no mpiexec, or a rank fails.
     """
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+    if not mpiexec.exists():
+        raise RankError("a benchmark's ranks need MPICH: pip install 'himach[local]'")
     work = json.dumps([function.__module__, function.__name__, arguments, apart])
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder, "answer")
         command = [sys.executable, "-P", "-m", __spec__.name, work, str(answer)]
-        done = subprocess.run([*mpiexec_words(), "-n", str(ranks), *command], env=rank_environment(), check=False)
+        words = [str(mpiexec), "-launcher", "fork", "-n", str(ranks), *command]
+        done = subprocess.run(words, env=rank_environment(), check=False)
         if done.returncode:
             raise RankError(f"a rank failed, and mpiexec ended with exit code {done.returncode}")
         return json.loads(answer.read_text())

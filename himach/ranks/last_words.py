@@ -15,12 +15,8 @@ from himach.user_code import is_user_code
 
 PLACE = 1 << 17  # bytes a rank; faulthandler's hundred lines, of 500 characters at most, take less
 PAGE = mmap.ALLOCATIONGRANULARITY  # bytes of these for the frame
-TITLE = re.compile("^Fatal Python error: (.*)$", re.MULTILINE)
 LINE = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 ESCAPED = re.compile(r"\\x(..)|\\u(....)|\\U(.{8})")  # how faulthandler writes non-ASCII characters
-#: Signals that usually kill ranks: an exit code of mpiexec among these numbers means the signal.
-DEADLY = {signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM}
-SHOWN = 8  # most ranks that a message shows
 
 _page = memoryview(bytearray(PAGE)).cast("q")
 
@@ -47,30 +43,23 @@ def _be_silent() -> None:
     faulthandler.disable()
 
 
-def death_message(status: int, ranks: int, file: int, rank: int | None = None) -> str:
-    """Return a message on ranks that ended without an error or a result."""
-    if rank is None and (signalled := [index for index in range(ranks) if _signal_at(file, index)]):
-        rank = signalled[0]
-        status = -_signal_at(file, rank)  # mpiexec may report the signal with which it ended the others
+def death_message(status: int, ranks: int, file: int, rank: int | None) -> str:
+    """Return a message on ranks that ended without an error or a result; `rank` is the first, None if unknown."""
     who = "a rank" if rank is None else f"rank {rank}"
-    frames = {index: frame for index in range(ranks) if (frame := _frame_at(file, index)) is not None}
-    at = f" at frame {frames[rank]}" if rank in frames else ""
+    frame = None if rank is None else _frame_at(file, rank)
+    at = "" if frame is None else f" at frame {frame}"
     rest = f", and the other ranks of {ranks} were ended" if ranks > 1 else ""
     if status == 0:
         return (
             f"{who} ended by itself{at} with exit code 0 before the work of the {ranks} ranks was done; code that it "
             "called must have ended it"
         )
-    # mpiexec reports a rank's signal as 128 + number or as the number itself, which may also be an exit code.
-    number = -status if status < 0 else status - 128 if status > 128 else status if status in DEADLY else 0
+    number = -status if status < 0 else status - 128
     try:
         name = signal.Signals(number).name
     except ValueError:
         return f"{who} ended by itself{at} with exit code {status}{rest}; what it or its MPI library printed is above"
     hint = "; the kernel does that when memory runs out: try fewer ranks" if name == "SIGKILL" else ""
-    if rank is None and frames:
-        places = [f"rank {index} at frame {frame}" for index, frame in frames.items()]
-        hint = f"; it was {' or '.join(places[:SHOWN])}{' or ...' if len(places) > SHOWN else ''}{hint}"
     line = "" if rank is None else _last_line(file, rank)
     return f"{who} was killed by signal {number} ({name}){at}{rest}{hint}{line}"
 
@@ -88,21 +77,11 @@ def _frame_at(file: int, rank: int) -> int | None:
     return None if number < 0 else number
 
 
-def _signal_at(file: int, rank: int) -> int:
-    """Return the signal at which a rank wrote its lines; 0 if it did not."""
-    title = TITLE.search(_text(file, rank))
-    named = {signal.strsignal(number): number for number in signal.valid_signals()}
-    return 0 if title is None else named.get(title[1].replace("-", " "), 0)
-
-
 def _lines_at(file: int, rank: int) -> Iterator[tuple[str, int, str]]:
     """Yield the lines where a rank died, as file, line and function, innermost first; nothing if it left none."""
-    for name, line, function in LINE.findall(_text(file, rank)):
+    text = os.pread(file, PLACE - PAGE, rank * PLACE + PAGE).decode(errors="replace")
+    for name, line, function in LINE.findall(text):
         yield _unescaped(name), int(line), _unescaped(function)
-
-
-def _text(file: int, rank: int) -> str:
-    return os.pread(file, PLACE - PAGE, rank * PLACE + PAGE).decode(errors="replace")
 
 
 def _unescaped(text: str) -> str:

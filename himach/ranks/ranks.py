@@ -42,8 +42,7 @@ class Ranks:
     this process, whatever ends it. Each run has ranks that have run nothing: they are forked, as soon as those of the
     run before have ended, from one process that has imported MDAnalysis and himach and runs nothing itself. Code, files
     and the environment count as they are when a run begins. After the death of a rank, an interruption or a change of
-    the environment that process is a new one. Where MPI's library has no ranks that are forked (Open MPI, or MPICH
-    built for another launcher), each run starts its ranks by mpiexec when it begins.
+    the environment that process is a new one. The MPI library is MPICH, as ``himach[local]`` brings it.
 
     With `slurm` a job is submitted at once, and the first run waits for it. It ends with `close()`, the ``with`` block
     or this process, whatever ends that. An interruption or an error ends a run and not the job; interrupted before it
@@ -61,8 +60,6 @@ class Ranks:
 
     Raises
     ------
-    RankError
-        If there is no mpiexec.
     UsageError
         If there are too many for this machine, or they cannot be had: closed, busy with a run of another thread, or
         those of the process that forked this one. If a job cannot be submitted.

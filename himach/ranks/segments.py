@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 SHARED = Path("/dev/shm")
-#: Names of MPICH, UCX below it and Open MPI; Open MPI attaches segments late, so that their names must stay in a run.
+#: Names of MPICH, and of UCX below it.
 MPICH = "mpich_shm_*"
-NAMES = (MPICH, "mpich_shar_tmp*", "ucx_shm_posix_*", "sm_segment.*", "vader_segment.*")
+NAMES = (MPICH, "mpich_shar_tmp*", "ucx_shm_posix_*")
 DYING_SECONDS = 2.0  # most seconds that killed ranks still have segments
 CLOCK_SECONDS = 1.0  # seconds by which a file may seem older than it is
 

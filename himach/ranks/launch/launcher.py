@@ -2,8 +2,7 @@
 
 It answers MPI's requests to a launcher (PMI-1). When all ranks have done their part it forks others or exits with 0.
 When one fails, or the process at the other end of its standard input ends, it kills the others and exits with the
-status of the first that failed. It is the parent of its ranks, so that the kernel ends them with it. With another
-MPI library mpiexec takes their place: `run_mpiexec()`.
+status of the first that failed. It is the parent of its ranks, so that the kernel ends them with it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
 from himach.errors import RankError
 from himach.ranks import process_exit, segments
@@ -32,11 +30,6 @@ HYDRA = "--with-pm=hydra"
 NAME, KEY, VALUE = 256, 64, 1024
 #: Signals to the launcher that are meant for its ranks.
 FORWARDED = (signal.SIGUSR1, signal.SIGTERM)
-
-
-def has_threads() -> bool:
-    """Tell whether this process has other threads, which a forked process would lack."""
-    return len(os.listdir("/proc/self/task")) > 1
 
 
 def speaks_pmi(library: str) -> bool:
@@ -64,22 +57,6 @@ def fork_ranks(
         if status is not None or not again():
             sys.stdout.flush()
             os._exit(status or 0)
-
-
-def run_mpiexec(command: list[str]) -> NoReturn:
-    """Exit as mpiexec does, which starts ranks that read this process's standard input and end with it."""
-    start_time, parent = time.time(), os.getpid()
-    process = os.fork()
-    if process == 0:
-        process_exit.set_parent_death_signal(parent)
-        for signum in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):  # which Python or this process handles
-            signal.signal(signum, signal.SIG_DFL)
-        os.execv(command[0], command)
-    launcher = _Launcher([_Rank(process, socket.socket())], lambda rank: None)
-    status = launcher.serve()
-    if status:
-        segments.sweep(start_time)
-    os._exit(status or 0)
 
 
 def _fork_each(size: int) -> list[_Rank] | int:

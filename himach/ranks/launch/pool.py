@@ -38,8 +38,6 @@ from himach.ranks.progress import is_watched
 LOOK_EVERY = 0.02  # seconds between looks at what ranks report
 #: Command line of every rank that himach starts; with a number that of the process that starts so many.
 RANK = (sys.executable, "-P", "-m", "himach.ranks.launch.rank_main")
-#: Environment variable: ``mpiexec`` forces ranks of this machine to be started by it.
-LAUNCHER = "HIMACH_LAUNCHER"
 #: Environment variables of ranks: random text of the mark before an outcome; the file of their last words and of it.
 MARK, LAST_WORDS = "HIMACH_OUTCOME_MARK", "HIMACH_LAST_WORDS"
 #: What the process that forks ranks reports when all have ended well; else the number of the first that died.
@@ -155,8 +153,6 @@ class RankPool(Pool):
 
     def __init__(self, command: Sequence[str], size: int) -> None:
         super().__init__()
-        if not may_fork():
-            mpiexec_words()  # raises if there is none
         self._size, self._environ, self._report = size, rank_environment(), b""
         self._socket, other_end = socket.socketpair()
         self._last_words = self._file = os.fdopen(os.memfd_create("himach-last-words"), "r+b", buffering=0)
@@ -262,29 +258,6 @@ def read_umask() -> int:
     return int(next(line.split()[1] for line in lines if line.startswith("Umask:")), 8)
 
 
-def may_fork() -> bool:
-    """Tell whether ranks may be forked: the MPI that mpi4py finds first is likely to be the one beside this Python."""
-    return beside().exists() and os.environ.get(LAUNCHER) != "mpiexec"
-
-
-def beside() -> Path:
-    """Return the path beside this Python, where the mpiexec of the MPI is that mpi4py finds first, if there is one."""
-    return Path(sys.executable).with_name("mpiexec")
-
-
-def mpiexec_words() -> list[str]:
-    """Return the mpiexec that starts ranks here, with its options."""
-    mpiexec = str(beside()) if beside().exists() else shutil.which("mpiexec")
-    if mpiexec is None:
-        raise RankError(
-            "several ranks need an MPI with its mpiexec, and there is none: pip install 'himach[local]', or load the "
-            "cluster's MPI module"
-        )
-    version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, check=False).stdout
-    is_openmpi = "Open MPI" in version or "OpenRTE" in version or "PRRTE" in version
-    return [mpiexec, *(["--oversubscribe", "--bind-to", "none"] if is_openmpi else ["-launcher", "fork"])]
-
-
 def rank_environment() -> dict[str, str]:
     """Return the environment for ranks of this machine."""
     environ = common_environment()
@@ -296,9 +269,6 @@ def rank_environment() -> dict[str, str]:
     environ.setdefault("UCX_MODULES", "^ib,rdmacm")
     # UCX need not watch mmap() either: only memory registered with a network needs it, and it takes 0.04 s.
     environ.setdefault("UCX_MEM_EVENTS", "no")
-    if os.geteuid() == 0:
-        for prefix in ("OMPI", "PRTE"):
-            environ[f"{prefix}_ALLOW_RUN_AS_ROOT"] = environ[f"{prefix}_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
     return environ
 
 
@@ -401,7 +371,7 @@ def pass_on(text: str, sink: IO[str]) -> None:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End mpiexec and its ranks: send SIGTERM, then kill the whole group."""
+    """End the process that starts ranks, and them: send SIGTERM, then kill the whole group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):

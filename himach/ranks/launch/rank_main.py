@@ -16,16 +16,13 @@ from contextlib import suppress
 from functools import partial
 from typing import BinaryIO
 
-from himach.errors import HimachError, UsageError, as_himach
+from himach.errors import HimachError, RankError, UsageError, as_himach
 from himach.ranks import last_words, process_exit
 from himach.ranks.collective import is_everywhere, run_collectively
 from himach.ranks.communicator import World, node_name
-from himach.ranks.launch.launcher import fork_ranks, has_threads, run_mpiexec, speaks_pmi
-from himach.ranks.launch.pool import DONE, LAST_WORDS, MARK, may_fork, mpiexec_words, outcome_mark, unpack_work
+from himach.ranks.launch.launcher import fork_ranks, speaks_pmi
+from himach.ranks.launch.pool import DONE, LAST_WORDS, MARK, outcome_mark, unpack_work
 from himach.ranks.launch.preload import preload
-
-#: Environment variable: file with the work, where it does not come through standard input.
-REQUEST = "HIMACH_REQUEST"
 
 Publish = Callable[[bytes | HimachError], None]
 
@@ -49,24 +46,18 @@ def main() -> None:
 
 
 def _launch(ranks: int) -> int:
-    """Import what every run needs once for all ranks, fork them, and return in each; else have mpiexec start them."""
-    if may_fork():
-        preload()
-        from himach.ranks.mpi import load
+    """Import what every run needs once for all ranks, fork them, and return in each."""
+    preload()
+    from himach.ranks.mpi import load
 
-        if speaks_pmi(load()) and not has_threads():
-            os.chdir("/")  # do not keep the user's directory mounted while there is no work
-            return fork_ranks(ranks, _is_wanted, lambda rank: _tell(b"%d" % rank))
-    # A file for the first rank, when there is work: MPICH's mpiexec passes long input on in part.
-    file = os.memfd_create("himach-request")
-    try:
-        request = pickle.load(sys.stdin.buffer)
-    except EOFError:
-        process_exit.exit_process(0)
-    with open(file, "wb", closefd=False) as copy:
-        pickle.dump(request, copy)
-    os.environ[REQUEST] = f"/proc/{os.getpid()}/fd/{file}"
-    return run_mpiexec([*mpiexec_words(), "-n", str(ranks), *sys.orig_argv[:-1]])
+    library = load()
+    if not speaks_pmi(library):
+        raise RankError(
+            f"himach starts ranks with MPICH, and the MPI library here ({library.splitlines()[0]}) has a launcher of "
+            f"its own: mpiexec -n {ranks} himach ..., or srun; or pip install 'himach[local]', which brings MPICH"
+        )
+    os.chdir("/")  # do not keep the user's directory mounted while there is no work
+    return fork_ranks(ranks, _is_wanted, lambda rank: _tell(b"%d" % rank))
 
 
 def _is_wanted() -> bool:
@@ -89,11 +80,11 @@ def _work(publish: Publish, gate: int | None) -> None:
     from himach.ranks.mpi import connect, end_together
 
     # Ranks that user code starts have others.
-    words_file, request_file = (os.environ.pop(name, "") for name in (LAST_WORDS, REQUEST))
+    words_file = os.environ.pop(LAST_WORDS, "")
     connect()
     request = None
     if process_exit.promised_rank() == 0:
-        with suppress(EOFError), open(request_file or os.dup(0), "rb") as file:
+        with suppress(EOFError), open(os.dup(0), "rb") as file:
             request = pickle.load(file)
     elif gate is not None:
         os.read(gate, 1)  # at the end when the first rank closes the gate

@@ -14,7 +14,6 @@ import time
 import pytest
 from support.commands import wait_until
 
-import himach
 from himach.errors import RankError, TrajectoryError
 from himach.ranks import segments
 from himach.ranks.launch.pool import RankPool, _before, _chunks, end, relay
@@ -32,17 +31,13 @@ def spawn(command: list[str], ranks: int, work: bytes) -> bytes:
     return RankPool(command, ranks).do(work, last=True)
 
 
-@pytest.mark.parametrize("launcher", ["", "mpiexec"])
-def test_work_goes_to_the_ranks_and_the_result_comes_back(monkeypatch, launcher):
-    monkeypatch.setenv("HIMACH_LAUNCHER", launcher)
+def test_work_goes_to_the_ranks_and_the_result_comes_back():
     work = os.urandom(3_000_000)
     print_much = "[os.write(1, b'of a library\\n') for _ in range(20_000)] if world.comm.rank else []"
     assert spawn(ranks_doing(f"data = data[::-1]\n{print_much}"), 2, work) == work[::-1]
 
 
-@pytest.mark.parametrize("launcher", ["", "mpiexec"])
-def test_the_error_of_one_rank_is_raised_in_its_own_class(monkeypatch, launcher):
-    monkeypatch.setenv("HIMACH_LAUNCHER", launcher)
+def test_the_error_of_one_rank_is_raised_in_its_own_class():
     code = (
         "from himach.errors import TrajectoryError\nif world.comm.rank: raise TrajectoryError('torn ' + 70_000 * 'x')"
     )
@@ -171,10 +166,7 @@ def test_a_process_that_is_gone_has_ended():
     end(process)
 
 
-@pytest.mark.parametrize("launcher", ["", "mpiexec"])
-def test_a_missing_mpiexec_is_said_before_ranks_are_started(monkeypatch, tmp_path, launcher):
-    monkeypatch.setattr("himach.ranks.launch.pool.beside", lambda: tmp_path / "mpiexec")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("HIMACH_LAUNCHER", launcher)
-    with pytest.raises(himach.HimachError, match=r"there is none: pip install 'himach\[local\]', or load"):
-        himach.Ranks(2)
+def test_a_library_with_a_launcher_of_its_own_is_named():
+    open_mpi = "import himach.ranks.mpi\nhimach.ranks.mpi.load = lambda: 'Open MPI v5.0.6\\n'"
+    with pytest.raises(RankError, match=r"Open MPI v5.0.6\) has a launcher of its own: mpiexec -n 2 himach"):
+        spawn(ranks_doing("", open_mpi), 2, b"")

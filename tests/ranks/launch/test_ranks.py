@@ -191,18 +191,6 @@ def test_after_an_error_that_all_ranks_have_the_next_are_forked(shared):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("launcher", ["mpiexec"])
-def test_ranks_that_cannot_be_forked_are_started_for_each_run(mark, monkeypatch, launcher):
-    monkeypatch.setenv("HIMACH_LAUNCHER", launcher)
-    with himach.Ranks(2) as ranks:
-        assert ranks.alive
-        assert pid(ranks) != pid(ranks)
-        with pytest.raises(himach.AnalysisError, match="ZeroDivisionError"):
-            at_frame(ranks, "1/0")
-        assert found(ranks, "found = 1") == 1
-
-
-@pytest.mark.nightly
 def test_where_one_run_gives_way_those_after_it_do():
     with himach.Ranks(2) as ranks:
         look = "import os; found = os.nice(0)"
