@@ -100,7 +100,7 @@ def plan_text(world: World, job: Job, plans: Sequence[TrajectoryPlan], members: 
     frames = sum(counts.values())
     lines.append(
         f"'himach plan DIR --frames {frames} --nodes {len(world.nodes)}' tells how long it takes, where DIR is the "
-        "--out of a run of these analyses, such as over a few frames (--stop N)."
+        "--out of a run of these analyses, also over a few frames (--stop N)."
     )
     return "\n\n".join(lines)
 
