@@ -22,7 +22,7 @@ import numpy as np
 from himach.errors import RankError
 from himach.ranks import process_exit
 from himach.ranks.communicator import Words, World, node_name, own_words
-from himach.ranks.process_exit import host_identity, promised_ranks, ranks_of_node
+from himach.ranks.process_exit import promised_ranks, ranks_of_node
 from himach.ranks.segments import SHARED, forget_segments, shared_bytes
 
 #: Bytes of shared memory that MPICH's wheel (5.0.2) takes at start, for a node and for each rank: 11.31 MB for 2
@@ -107,20 +107,6 @@ def _world(mpi: Any, comm: Any, names: tuple[str, ...]) -> World:
     name = names[comm.rank]
     nodes = tuple(sorted(set(names)))
     node = comm.Split(nodes.index(name), comm.rank)
-    host = node.Split_type(mpi.COMM_TYPE_SHARED)
-    separate = comm.allreduce(host.size < node.size, op=mpi.LOR)
-    host.Free()
-    if separate and len(set(node.allgather(host_identity()))) == 1:
-        raise RankError(
-            f"MPI ({_library(mpi)}) gives ranks on one host, of node {name}, no memory in common, as the launcher does "
-            "not tell it where they are: use the mpiexec of this MPI library in place of srun, or one rank a node "
-            "(--ntasks-per-node=1)"
-        )
-    if separate:
-        raise RankError(
-            "ranks on different hosts carry one node name; set HIMACH_NODE to a name of its own on every host, "
-            "or unset it"
-        )
     os.close(_share_file(1, node))  # raises where ranks cannot share memory
     # Order leaders by node index, so that leader i is that of nodes[i].
     leaders = comm.Split(0 if node.rank == 0 else mpi.UNDEFINED, nodes.index(name))
@@ -191,7 +177,7 @@ def _has_wheel(name: str) -> bool:
 
 def _share_file(size: int, node: Any) -> int:
     """Return a file in memory, of zeros, that the ranks of a node have open, each for itself (collective)."""
-    own, place = -1, ("", (0, 0))
+    own, place = -1, ("", ("", 0, 0))
     if node.rank == 0:
         own = os.memfd_create("himach-words")
         os.ftruncate(own, size)
@@ -204,14 +190,15 @@ def _share_file(size: int, node: Any) -> int:
     if node.allreduce(other, op=or_):
         raise RankError(
             f"ranks on node {node_name()} do not see each other in /proc, and share memory by files of each other: "
-            "start them in one container, or one rank a node (--ntasks-per-node=1)"
+            "start them in one container, or one rank a node (--ntasks-per-node=1); hosts with one node name need "
+            "HIMACH_NODE, a name of its own on every host"
         )
     return own
 
 
-def _identity(file: int) -> tuple[int, int]:
+def _identity(file: int) -> tuple[str, int, int]:
     status = os.fstat(file)
-    return status.st_dev, status.st_ino
+    return Path("/proc/sys/kernel/random/boot_id").read_text(), status.st_dev, status.st_ino
 
 
 def _share_words(n: int, node: Any) -> Words:

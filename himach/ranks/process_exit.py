@@ -16,12 +16,12 @@ import os
 import re
 import select
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
@@ -58,12 +58,6 @@ def ranks_of_node(environ: Mapping[str, str] = os.environ) -> int:
     return promised_ranks(environ)
 
 
-def host_identity() -> str:
-    """Return an identity of this host that does not depend on the node's name."""
-    with open("/proc/sys/kernel/random/boot_id") as file:
-        return f"{socket.gethostname()} {file.read()}"
-
-
 def under_launcher(environ: Mapping[str, str] = os.environ) -> bool:
     """Tell whether this process is one of several ranks that a launcher started."""
     return promised_ranks(environ) > 1
@@ -81,7 +75,7 @@ PROXY = "hydra_pmi_proxy"
 PMI_FINALIZE = b"cmd=finalize\n"  # of PMI-1, between MPICH's ranks and their launcher: it no longer needs the others
 ANSWERS = 2.0  # seconds that the proxy may take to answer
 SET_PARENT_DEATH_SIGNAL = 1  # of prctl()
-_workers: set[tuple[int, int]] = set()  # process and thread of each that does a run's work
+_worker = ContextVar("worker", default=0)  # the process, in a thread that does a run's work
 _exit_now = os._exit
 _leave: Callable[[], object] | None = None  # tells the other ranks that this one ends
 _guard: tuple[int, subprocess.Popen[bytes]] | None = None  # process and guard of a rank of a SLURM step
@@ -91,20 +85,17 @@ _forked: int | None = None  # pid of this process, if himach's launcher forked i
 @contextlib.contextmanager
 def guard_os_exit() -> Iterator[None]:
     """Make `os._exit()` an exception in this thread, reported like any other of user code: its status may be 0."""
-    worker = os.getpid(), threading.get_ident()
-    nested = worker in _workers
-    _workers.add(worker)
+    token = _worker.set(os.getpid())
     os._exit = _guarded_exit
     try:
         yield
     finally:
-        if not nested:
-            _workers.discard(worker)
+        _worker.reset(token)
 
 
 def _guarded_exit(status: int) -> NoReturn:
     """Stand for `os._exit()`: raise where a run's work is done, else end this process as far as the others may know."""
-    if (os.getpid(), threading.get_ident()) in _workers:
+    if os.getpid() == _worker.get():
         raise SystemExit(f"os._exit({status})")
     if _leave is not None:
         _leave()

@@ -9,8 +9,6 @@ import subprocess
 import sys
 import tracemalloc
 from dataclasses import replace
-from operator import or_
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,7 +22,6 @@ from himach.engine.shuffle.waves import WAVE_BYTES
 from himach.engine.stamps import FrameTable
 from himach.errors import RankError
 from himach.planning import closed_forms as forms
-from himach.ranks import mpi
 from himach.ranks.communicator import alone, own_words
 from himach.ranks.mpi import refuse_misfit
 from himach.ranks.process_exit import ranks_of_node
@@ -200,19 +197,6 @@ def test_too_little_shared_memory(ranks, fits):
 def test_ranks_of_a_node(said, ranks):
     assert ranks_of_node({"SLURM_STEP_TASKS_PER_NODE": said}) == ranks
     assert ranks_of_node({"PMI_SIZE": "5"}) == 5
-
-
-@pytest.mark.parametrize(
-    ("hosts", "said"), [("aa", "on one host, of node n3, no memory in common"), ("ab", "HIMACH_NODE")]
-)
-def test_ranks_of_a_node_that_share_no_memory(hosts, said):
-    """Open MPI under srun --mpi=pmix does not learn which ranks share a host; or two hosts carry one name."""
-    alone = SimpleNamespace(size=1, Free=lambda: None)
-    node = SimpleNamespace(size=2, rank=0, Split_type=lambda kind: alone, allgather=lambda own: list(hosts))
-    comm = SimpleNamespace(size=2, rank=0, Split=lambda *place: node, allreduce=lambda value, op: value)
-    library = SimpleNamespace(COMM_TYPE_SHARED=1, LOR=or_, Get_library_version=lambda: "Open MPI v5.0.6\n")
-    with pytest.raises(RankError, match=said):
-        mpi._world(library, comm, ("n3", "n3"))
 
 
 CONTAINER = ["unshare", "--user", "--map-current-user", "--pid", "--fork", "--mount-proc"]

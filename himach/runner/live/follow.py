@@ -20,7 +20,7 @@ from himach.ranks.process_exit import promised_rank, under_launcher
 from himach.ranks.quiet import quiet_ranks, say
 from himach.ranks.ranks import Ranks
 from himach.runner.commands import RunCommand, on_ranks, run_here
-from himach.runner.live.updates import check_live, give_way, go_live, start_ranks
+from himach.runner.live.updates import check_live, go_live, start_ranks
 from himach.runner.options import LiveOptions, Output, RunOptions, Update
 from himach.runner.run import Analyses, PathLike, requested_job, run_on_spawned_ranks
 from himach.transformations import NoJump, Transformation
@@ -140,8 +140,7 @@ def run_live(
     if ranks is None:
         return on_ranks(lambda world: go_live(world, request, live, partial(update, world, None)))
     with nullcontext(ranks) if isinstance(ranks, Ranks) else Ranks(ranks, oversubscribe=True) as pool:
-        prepare = start_ranks if pool is ranks else give_way
-        return go_live(alone(), request, live, partial(update, alone(), pool), lambda: on_ranks(prepare, pool))
+        return go_live(alone(), request, live, partial(update, alone(), pool), lambda: on_ranks(start_ranks, pool))
 
 
 def _notebook_cell() -> Callable[[Result], object]:

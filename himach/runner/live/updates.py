@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -33,7 +32,6 @@ from himach.staging.assemble import SliceAssembler
 T = TypeVar("T")
 
 POLL_SECONDS = 0.05  # seconds between polls of the feed
-NICENESS = 10  # added to the niceness of ranks that live runs start
 # Intervals must be narrow at this many outcomes in a row: a run that ends at the first one selects intervals that are
 # too narrow by chance. They then contain the truth in only 81 to 92 of 100 runs, instead of 92 to 96.
 NARROW_OUTCOMES = 3
@@ -138,14 +136,6 @@ def _kept(so_far: FramesSoFar) -> str:
 
 def start_ranks(world: World) -> None:
     """Do nothing: when this work is done, the ranks have started."""
-
-
-def give_way(world: World) -> None:
-    """Lower the priority of this run's own ranks, so that the engine runs first where processors are few."""
-    if world.comm.rank == 0:  # the process group has the other ranks, and the process that forks later ones
-        os.setpriority(os.PRIO_PGRP, 0, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
-        with suppress(OSError):  # the kernel may weigh sessions first, and these ranks have their own session
-            Path("/proc/self/autogroup").write_text(str(NICENESS))
 
 
 @dataclass

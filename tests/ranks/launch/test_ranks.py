@@ -19,8 +19,6 @@ from support.commands import processes_with, wait_until
 from support.ranks import clean_environment, mpiexec
 
 import himach
-from himach.runner.commands import on_ranks
-from himach.runner.live.updates import NICENESS, give_way
 
 
 @pytest.fixture(scope="module")
@@ -188,16 +186,6 @@ def test_after_an_error_that_all_ranks_have_the_next_are_forked(shared):
         with pytest.raises(himach.UsageError, match="no trajectory"):
             himach.run(himach.examples.load("rmsd"), "/nowhere.xtc", PSF, ranks=shared)
     assert forker(shared) == process
-
-
-@pytest.mark.nightly
-def test_where_one_run_gives_way_those_after_it_do():
-    with himach.Ranks(2) as ranks:
-        look = "import os; found = os.nice(0)"
-        before = found(ranks, look)
-        on_ranks(give_way, ranks)
-        for _ in range(2):
-            assert found(ranks, look) == before + NICENESS
 
 
 def test_a_run_of_another_thread_is_refused_meanwhile(shared):
