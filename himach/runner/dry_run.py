@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,21 +22,9 @@ from himach.runner.rank_run import RankRun
 
 #: Frames that are sampled to estimate the bytes of all.
 SAMPLE = 1000
-
-
-@dataclass(frozen=True)
-class TrajectoryPlan:
-    """What a run over a trajectory would do."""
-
-    counts: Mapping[str, int]  # frames by assignment rule
-    atoms: int  # per frame
-    frame_bytes: float  # per frame in the origin
-    stored_bytes: float  # per frame in the cache, which keeps only atoms that analyses need
-
-    @property
-    def frames(self) -> int:
-        """Number of frames to map."""
-        return sum(self.counts.values())
+#: What a run over a trajectory would do: numbers by what they count.
+Plan = dict[str, Any]
+ATOMS, STORED = "atoms", "a node's part in its store, MB"
 
 
 def dry_run(world: World, job: Job) -> str | None:
@@ -49,13 +36,13 @@ def dry_run(world: World, job: Job) -> str | None:
     members = on_first_rank(comm, partial(read_members, job.ensemble, job.topology), share=True)
     on_first_rank(comm, lambda: [stages(analysis) for analysis in job.analyses])
 
-    def plan_member(member_world: World, at: int) -> TrajectoryPlan | HimachError:
+    def plan_member(member_world: World, at: int) -> Plan | HimachError:
         return attempt(member_world, members[at], lambda: plan_trajectory(member_world, member_job(job, members[at])))
 
     results = each_member(world, job, members, plan_member, job.quiet)
 
     def text() -> str:
-        plans = [result for result in results if isinstance(result, TrajectoryPlan)]
+        plans = [result for result in results if isinstance(result, dict)]
         errors = [result for result in results if isinstance(result, HimachError)]
         if not plans:
             raise errors[0]
@@ -65,43 +52,42 @@ def dry_run(world: World, job: Job) -> str | None:
     return on_first_rank(comm, text)
 
 
-def plan_trajectory(world: World, job: Job) -> TrajectoryPlan:
+def plan_trajectory(world: World, job: Job) -> Plan:
     """Open the trajectory, set analyses up and assign frames, as the run would (collective)."""
     run = RankRun.open(world, job)
     run.set_up()
     opened, atoms, counts = run.opened, run.atoms, run.assign().counts
-    n_atoms, frame_bytes = opened.origin.n_atoms, _frame_bytes(opened)
+    frames, n_atoms, frame_bytes = sum(counts.values()), opened.origin.n_atoms, _frame_bytes(opened)
     needed = n_atoms if atoms is None else len(atoms)
     opened.origin.close()
     opened.close()
-    return TrajectoryPlan(counts, n_atoms, frame_bytes, stored_bytes(needed, frame_bytes * needed / n_atoms or None))
-
-
-def plan_text(world: World, job: Job, plans: Sequence[TrajectoryPlan], members: Mapping[str, Any]) -> str:
-    """Return text about the work of a run over one trajectory or an ensemble's members."""
-    counts = {rule: sum(plan.counts[rule] for plan in plans) for rule in plans[0].counts}
-    stored = sum(plan.frames * plan.stored_bytes for plan in plans)
-    rows = {
-        **members,
-        "frames": sum(counts.values()),
-        "atoms": max(plan.atoms for plan in plans),
-        "ranks": world.comm.size,
-        "nodes": len(world.nodes),
+    return {
+        "frames": frames,
+        ATOMS: n_atoms,
+        "ranks": 0,
+        "nodes": 0,
         "in caches, native": counts["native"],
         "in caches, alien": counts["alien"],
         "from the origin": counts["residue"],
-        "from the origin, MB": round(sum(plan.counts["residue"] * plan.frame_bytes for plan in plans) / 1e6, 3),
-        "a node's part in its store, MB": round(stored / len(world.nodes) / 1e6, 3),
+        "from the origin, MB": counts["residue"] * frame_bytes / 1e6,
+        STORED: frames * stored_bytes(needed, frame_bytes * needed / n_atoms or None) / 1e6,
     }
-    table = Table({"what": list(rows), "this run": [f"{value:,}" for value in rows.values()]})
+
+
+def plan_text(world: World, job: Job, plans: Sequence[Plan], members: Mapping[str, Any]) -> str:
+    """Return text about the work of a run over one trajectory or an ensemble's members."""
+    rows = {**members, **{name: sum(plan[name] for plan in plans) for name in plans[0]}}
+    rows |= {ATOMS: max(plan[ATOMS] for plan in plans), "ranks": world.comm.size, "nodes": len(world.nodes)}
+    rows[STORED] /= len(world.nodes)
+    table = Table({"what": list(rows), "this run": [f"{round(value, 3):,}" for value in rows.values()]})
     lines = [parts_text([("run", table)])]
     if job.pairs is not None:
         lines.append("Pairs that are kept are not looked at: frames that they cover need not be read.")
-    frames = sum(counts.values())
-    lines.append(
-        f"'himach plan DIR --frames {frames} --nodes {len(world.nodes)}' tells how long it takes, where DIR is the "
-        "--out of a run of these analyses, also over a few frames (--stop N)."
-    )
+    if not members:
+        lines.append(
+            f"'himach plan DIR --frames {rows['frames']} --nodes {len(world.nodes)}' tells how long it takes, where "
+            "DIR is the --out of a run of these analyses, also over a few frames (--stop N)."
+        )
     return "\n\n".join(lines)
 
 
