@@ -9,11 +9,8 @@ from MDAnalysis import transformations as peers
 from MDAnalysis.lib.distances import minimize_vectors
 from MDAnalysisTests.datafiles import DCD, GRO, PSF, TPR, XTC
 from support.commands import himach as command
-from support.threads import ThreadComm, run_ranks
 
 import himach
-from himach.io.datasets import frame_steps
-from himach.io.datasets.frame_steps import JUMP, Paths
 from himach.io.datasets.request import TransformOptions
 from himach.transformations import Center, Cluster, Fit, NoJump, Whole, Wrap
 
@@ -270,38 +267,3 @@ def test_an_atom_that_is_at_no_place_cannot_be_followed(place, tmp_path):
     with pytest.raises(himach.UsageError, match=r"frame 2: atoms cannot be followed to it, 1 of them: .*leave"):
         places_of(trajectory, topology, "all", transform=[NoJump()])
     assert places_of(trajectory, topology, "all", transform=[NoJump()], frames=[0, 1, 3]).shape == (3, 2, 3)
-
-
-@pytest.mark.parametrize("round_words", [1 << 22, 1], ids=["at once", "word by word"])
-def test_counted_jumps_lie_once_on_each_node_and_pass_through_no_rank(monkeypatch, round_words):
-    """The first rank's memory is not that of all ranks."""
-    monkeypatch.setattr(frame_steps, "ROUND_WORDS", round_words)
-    everything = np.array([(atom, (atom, -atom, 1)) for atom in range(9)], JUMP)
-    ends = [0, 0, 2, 2, 5, 9]
-
-    class Counting(Paths):
-        def __init__(self):
-            pass
-
-        def _count_jumps(self, source, part):
-            counts = np.diff(ends)[part.start : part.stop]
-            return everything[ends[part.start] : ends[part.stop]], counts, np.ones((len(part), 3, 3))
-
-    def gather(comm, sent, root=0, gather=ThreadComm.gather):
-        assert not any(array.dtype == JUMP for array in sent)
-        return gather(comm, sent, root)
-
-    monkeypatch.setattr(ThreadComm, "gather", gather)
-    monkeypatch.setattr(frame_steps, "run_collectively", lambda comm, function: function())
-    monkeypatch.setattr(
-        frame_steps, "share_from_first", lambda world, make: (world.comm.bcast(None if world.comm.rank else make()), 0)
-    )
-
-    def count(world):
-        paths = Counting()
-        paths.count(world, None, len(ends) - 1)
-        return paths
-
-    for paths in run_ranks(["a", "b", "a"], count):
-        assert np.array_equal(paths._jumps, everything)
-        assert paths._ends.tolist() == ends and paths._vectors.shape == (5, 3, 3)

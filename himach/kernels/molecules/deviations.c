@@ -264,8 +264,10 @@ static void compare_rows(const struct packed *a, const struct packed *b, size_t 
 
 int deviations_find(struct structures a, struct structures b, const struct deviation *query, double *deviations,
                     uint8_t *bits) {
-    struct target to = {.deviations = deviations, .bits = bits, .triangle = b.positions == NULL};
+    struct target to = {.triangle = b.positions == NULL};
     struct packed rows = {0}, columns = {0};
+    to.deviations = deviations;
+    to.bits = bits;
     if (to.triangle) {
         b = a;
     }

@@ -9,20 +9,31 @@
 #define COSINE (-0.73736887807831985597)
 #define SINE   0.67549029426152362720
 
-/* Points that follow one another are sorted into parts of this size. */
-#define LEAST ((size_t)8)
+/* Points are sorted by the cells of a lattice of this width: those that follow one another are near each other. */
+#define CELL 0.5
 
 struct point {
     double at[3];
-    double key;
+    int key;
     size_t number;
 };
+
+/* The bits of three numbers of cells in turn: cells that follow one another have a side in common, most of them. */
+static int key_of(double x, double y, double z) {
+    const int cells[3] = {(int)((x + 1) / CELL), (int)((y + 1) / CELL), (int)((z + 1) / CELL)};
+    int key = 0;
+    for (int bit = 0; bit < 9; bit++) {
+        key |= (cells[bit % 3] >> bit / 3 & 1) << bit;
+    }
+    return key;
+}
 
 static void place(struct point *points, size_t n) {
     double cosine = 1, sine = 0;
     for (size_t i = 0; i < n; i++) {
         const double y = (2 * (double)i + 1) / (double)n - 1, radius = sqrt(1 - y * y);
-        points[i] = (struct point){.at = {cosine * radius, y, sine * radius}, .number = i};
+        const double x = cosine * radius, z = sine * radius;
+        points[i] = (struct point){{x, y, z}, key_of(x, y, z), i};
         const double next = cosine * COSINE - sine * SINE;
         sine = sine * COSINE + cosine * SINE;
         cosine = next;
@@ -35,39 +46,6 @@ static int compare(const void *first, const void *second) {
         return a->key < b->key ? -1 : 1;
     }
     return a->number < b->number ? -1 : 1;
-}
-
-/* The axis on which points spread most. */
-static int widest_axis(const struct point *points, size_t n) {
-    int axis = 0;
-    double widest = -1;
-    for (int i = 0; i < 3; i++) {
-        double low = INFINITY, high = -INFINITY;
-        for (size_t k = 0; k < n; k++) {
-            low = fmin(low, points[k].at[i]);
-            high = fmax(high, points[k].at[i]);
-        }
-        if (high - low > widest) {
-            widest = high - low;
-            axis = i;
-        }
-    }
-    return axis;
-}
-
-/* Halve the points, each half by itself, down to the least parts. */
-static void sort(struct point *points, size_t n) {
-    if (n <= LEAST) {
-        return;
-    }
-    const int axis = widest_axis(points, n);
-    for (size_t k = 0; k < n; k++) {
-        points[k].key = points[k].at[axis];
-    }
-    qsort(points, n, sizeof *points, compare);
-    const size_t half = (n / LEAST + 1) / 2 * LEAST;
-    sort(points, half);
-    sort(points + half, n - half);
 }
 
 int spiral_set(struct spiral *spiral, size_t n) {
@@ -83,7 +61,7 @@ int spiral_set(struct spiral *spiral, size_t n) {
     spiral->y = spiral->x + n;
     spiral->z = spiral->y + n;
     place(points, n);
-    sort(points, n);
+    qsort(points, n, sizeof *points, compare);
     for (size_t k = 0; k < n; k++) {
         memcpy(spiral->exact[k], points[k].at, sizeof spiral->exact[k]);
         spiral->x[k] = (float)points[k].at[0];

@@ -13,15 +13,12 @@
 #define NEVER     1e30F
 enum { PAIR = 2 * LANES, CHUNK = 4 * LANES };
 
-typedef uint8_t bytes __attribute__((vector_size(LANES)));
-
 /* What each slot of the cell list is, beside its position in single precision. */
 struct spheres {
     const struct cell_list *cells;
     const double *x, *y, *z; /* Å, exact but for the box's vectors */
     const float *radius;     /* with eight more */
     const double *radii;     /* by atom */
-    bytes lanes[1 << LANES]; /* for each eight bits, which of them are set, ascending */
 };
 
 /* The neighbours of one atom, one array a fact, filled up to whole vectors with what is near nothing. */
@@ -82,11 +79,14 @@ CLONES static void place_slots(const struct cell_list *cells, struct group atoms
     memset(&radius[cells->slots], 0, LANES * sizeof *radius);
 }
 
-/* Append `first` and the number of each bit that is set. Up to eight places behind are overwritten. */
-INLINE void append(const struct spheres *spheres, uint32_t *to, size_t *n, uint32_t first, unsigned bits) {
-    const ints numbers = __builtin_convertvector(spheres->lanes[bits], ints) + (int32_t)first;
-    memcpy(&to[*n], &numbers, sizeof numbers);
-    *n += (size_t)__builtin_popcount(bits);
+/* Append `first` and the number of each bit that is set. All are written, up to eight places behind, too. */
+INLINE void append(uint32_t *restrict to, size_t *n, uint32_t first, unsigned bits) {
+    size_t end = *n;
+    for (unsigned k = 0; k < LANES; k++) {
+        to[end] = first + k;
+        end += bits >> k & 1;
+    }
+    *n = end;
 }
 
 /* Find the slots whose spheres may meet that of a slot. */
@@ -108,7 +108,7 @@ INLINE void find_around(const struct spheres *spheres, uint32_t own, struct arou
                 unsigned met = bits_of(squares <= sum * sum + margin);
                 met &= run.end - slot < LANES ? (1U << (run.end - slot)) - 1 : ~0U;
                 met &= own - slot < LANES ? ~(1U << (own - slot)) : ~0U;
-                append(spheres, slots, &n, slot, met);
+                append(slots, &n, slot, met);
             }
         }
     }
@@ -213,7 +213,7 @@ INLINE ptrdiff_t find_touching(const struct spheres *spheres, const struct chunk
                               load(&around->z[k]) * chunk->center[2] - load(&around->s[k]);
         const floats range = load(&around->distance[k]) * chunk->radius + margin;
         all |= excess > range;
-        append(spheres, around->touching, &n, (uint32_t)k, bits_of(excess > -range));
+        append(around->touching, &n, (uint32_t)k, bits_of(excess > -range));
     }
     return any_of(all) ? -1 : (ptrdiff_t)n;
 }
@@ -326,19 +326,6 @@ CLONES static void count_all(const struct spheres *spheres, const struct sphere 
     }
 }
 
-static void set_lanes(bytes lanes[1 << LANES]) {
-    for (unsigned bits = 0; bits < 1U << LANES; bits++) {
-        uint8_t set[LANES] = {0};
-        size_t n = 0;
-        for (unsigned lane = 0; lane < LANES; lane++) {
-            if (bits >> lane & 1) {
-                set[n++] = (uint8_t)lane;
-            }
-        }
-        memcpy(&lanes[bits], set, sizeof set);
-    }
-}
-
 int sasa_count(struct scratch *scratch, const struct lattice *lattice, struct group atoms, const double *radii,
                const uint8_t *counted, const struct sphere *sphere, int64_t *counts) {
     memset(counts, 0, atoms.n * sizeof *counts);
@@ -372,9 +359,8 @@ int sasa_count(struct scratch *scratch, const struct lattice *lattice, struct gr
         return SEARCH_NO_MEMORY;
     }
     place_slots(&cells, atoms, radii, at, at + room, at + 2 * room, facts);
-    struct spheres spheres = {
+    const struct spheres spheres = {
         .cells = &cells, .x = at, .y = at + room, .z = at + 2 * room, .radius = facts, .radii = radii};
-    set_lanes(spheres.lanes);
     float *own = facts + room;
     struct around around = {
         own, own + room, own + 2 * room, own + 3 * room, own + 4 * room, lists, lists + room, lists + 2 * room, 0};
