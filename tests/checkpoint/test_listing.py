@@ -7,13 +7,12 @@ import sys
 import warnings
 
 import pytest
-from pyroaring import BitMap64
 from support.cache_data import make
 from support.needs import sample
 
 import himach
 from himach.checkpoint.directory import MAP, PairsDirectory, is_private
-from himach.checkpoint.listing import Entry, entries, find_kept_frames, format_frames
+from himach.checkpoint.listing import entries, find_kept_frames
 from himach.errors import UsageError
 from himach.examples import load
 from himach.output.claim import Claim
@@ -120,22 +119,6 @@ def test_a_folder_with_files_of_somebody_else_is_no_generation(kept):
     (kept / "Near" / "9").mkdir()
     (kept / "Near" / "9" / "run.xtc").touch()
     assert list(result(kept)) == [("Near", 2), ("Other", 1)]
-
-
-@pytest.mark.parametrize(
-    ("frames", "of", "text"),
-    [
-        (range(10000), 10000, "0-9,999 of 10,000"),
-        (range(5, 6), 10, "5 of 10"),
-        ([], 10, "none"),
-        (range(0, 10000, 10), 10000, "1,000 of 10,000: 0-9,990 by 10"),
-        ([*range(5), *range(10, 20), 30], 50, "16 of 50: 0-4, 10-19, 30"),
-        ({*range(500)} - {*range(0, 500, 100)}, None, "495: 1-99, 101-199, 201-299, ..., 401-499"),
-    ],
-)  # fmt: skip
-def test_frames_in_words(frames, of, text):
-    entry = Entry("A", 1, BitMap64(frames), of, 0, 0, 0, 0.0, {}, (), [], [])
-    assert format_frames(entry) == text
 
 
 HOLDER = """
