@@ -38,9 +38,6 @@ int bonds_find(const struct backbone *backbone, struct scratch *search, void *sc
 size_t bridges_scratch(size_t n);
 void bridges_mark(const struct backbone *backbone, const bond_partners *partners, void *scratch, uint8_t *states);
 
-/* Whether no bond of a chain is longer than bonds are: the sides of the box cut none. */
-int are_whole(const struct backbone *backbone);
-
 /* Write the positions of the backbone to `positions` (n, 4, 3), with each chain whole, where its first atom is. */
 size_t whole_scratch(size_t n);
 void make_whole(const struct backbone *backbone, const struct lattice *lattice, void *scratch, float *positions);

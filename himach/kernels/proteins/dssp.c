@@ -159,16 +159,11 @@ static size_t most(size_t a, size_t b) {
 }
 
 int dssp_assign(struct scratch *search, const float *positions, const int64_t *chains, const uint8_t *prolines,
-                size_t n, const float *box, uint8_t *states) {
+                size_t n, const struct lattice *lattice, uint8_t *states) {
     struct backbone backbone = {(const float(*)[BACKBONE_ATOMS][3])positions, chains, prolines, n};
-    struct lattice lattice;
     int status = check(positions, chains, n);
     if (status != SEARCH_OK) {
         return status;
-    }
-    const int is_cut = box != NULL && !are_whole(&backbone);
-    if (is_cut && lattice_set(&lattice, box) != 0) {
-        return DSSP_NO_BOX;
     }
     const size_t bytes = most(most(bonds_scratch(n), bridges_scratch(n)), whole_scratch(n));
     char *memory = malloc(bytes + n * (sizeof *backbone.at + sizeof(bond_partners) + 1));
@@ -178,8 +173,8 @@ int dssp_assign(struct scratch *search, const float *positions, const int64_t *c
     float *whole = (float *)(memory + bytes);
     bond_partners *partners = (bond_partners *)(whole + (size_t)3 * BACKBONE_ATOMS * n);
     uint8_t *turns = (uint8_t *)(partners + n);
-    if (is_cut) {
-        make_whole(&backbone, &lattice, memory, whole);
+    if (lattice->kind != LATTICE_NONE) {
+        make_whole(&backbone, lattice, memory, whole);
         backbone.at = (const float(*)[BACKBONE_ATOMS][3])whole;
     }
     status = bonds_find(&backbone, search, memory, partners);

@@ -3,9 +3,8 @@
 cdef extern from "proteins/dssp.h":
     enum:
         DSSP_CHAINS_FALL
-        DSSP_NO_BOX
     int dssp_assign(scratch *search, const float *positions, const int64_t *chains, const uint8_t *prolines, size_t n,
-                    const float *box, uint8_t *states) nogil
+                    const lattice *cell, uint8_t *states) nogil
 
 
 def dssp(backbone, chains=None, prolines=None, box=None):
@@ -33,8 +32,7 @@ def dssp(backbone, chains=None, prolines=None, box=None):
     Raises
     ------
     UsageError
-        If an array has another shape, a coordinate is not finite, numbers of chains fall, or the box that
-        cuts a chain is none.
+        If an array has another shape, a coordinate is not finite, numbers of chains fall, or the box is none.
     MemoryError
         If there is none.
 
@@ -59,24 +57,20 @@ def dssp(backbone, chains=None, prolines=None, box=None):
     cdef Py_ssize_t n = positions.shape[0]
     cdef const int64_t[::1] numbers = None if chains is None else as_groups(chains, n, "chains", "residue")[0]
     cdef const uint8_t[::1] flags = None if prolines is None else as_flags("prolines", prolines, n)
-    cdef const float[::1] sizes = as_box(box)
+    cdef lattice cell
+    set_lattice(&cell, as_box(box))
     result = np.empty(n, np.uint8)
     cdef uint8_t[::1] states = result
     if n == 0:
         return result
     cdef const int64_t *of_chain = NULL if numbers is None else &numbers[0]
     cdef const uint8_t *is_proline = NULL if flags is None else &flags[0]
-    cdef const float *sides = NULL if sizes is None else &sizes[0]
     cdef int status
     cdef SearchMemory memory = take_scratch()
     with nogil:
-        status = dssp_assign(&memory.memory, &positions[0, 0, 0], of_chain, is_proline, n, sides, &states[0])
+        status = dssp_assign(&memory.memory, &positions[0, 0, 0], of_chain, is_proline, n, &cell, &states[0])
     spare.append(memory)
     check_status(status)
     if status == DSSP_CHAINS_FALL:
         raise UsageError("chains are numbers that do not fall from one residue to the next")
-    if status == DSSP_NO_BOX:
-        raise UsageError(
-            f"box {np.asarray(box).tolist()} is none: lengths must be positive and angles must fit together"
-        )
     return result

@@ -5,27 +5,6 @@
 
 #include "molecules/molecules.h"
 
-/* More than any bond in Å, less than a box is wide. */
-static const float LONGEST_BOND = 5;
-
-static int is_long(const float a[3], const float b[3]) {
-    const float x = a[0] - b[0], y = a[1] - b[1], z = a[2] - b[2];
-    return x * x + y * y + z * z > LONGEST_BOND * LONGEST_BOND;
-}
-
-int are_whole(const struct backbone *backbone) {
-    int any = 0;
-    for (size_t i = 0; i < backbone->n; i++) {
-        const float(*here)[3] = backbone->at[i];
-        any |= is_long(here[BACKBONE_N], here[BACKBONE_CA]) | is_long(here[BACKBONE_CA], here[BACKBONE_C]) |
-               is_long(here[BACKBONE_C], here[BACKBONE_O]);
-        if (i > 0 && of_one_chain(backbone, i - 1, i)) {
-            any |= is_long(backbone->at[i - 1][BACKBONE_C], here[BACKBONE_N]);
-        }
-    }
-    return !any;
-}
-
 size_t whole_scratch(size_t n) {
     return BACKBONE_ATOMS * n * 2 * sizeof(int64_t);
 }
