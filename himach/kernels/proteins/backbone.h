@@ -1,4 +1,4 @@
-/* The backbone of a protein: made whole, its hydrogen bonds, and the bridges that these form. What needs memory gets it
+/* The backbone of a protein: its hydrogen bonds, and the bridges that these form. What needs memory gets it
  * as `scratch`, of so many bytes for n residues as a function of its own tells. */
 #pragma once
 
@@ -37,7 +37,3 @@ int bonds_find(const struct backbone *backbone, struct scratch *search, void *sc
 /* Mark the residues in ladders of bridges between strands with E and those in single bridges with B. */
 size_t bridges_scratch(size_t n);
 void bridges_mark(const struct backbone *backbone, const bond_partners *partners, void *scratch, uint8_t *states);
-
-/* Write the positions of the backbone to `positions` (n, 4, 3), with each chain whole, where its first atom is. */
-size_t whole_scratch(size_t n);
-void make_whole(const struct backbone *backbone, const struct lattice *lattice, void *scratch, float *positions);

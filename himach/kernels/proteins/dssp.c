@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "molecules/molecules.h"
 #include "proteins/backbone.h"
 
 enum { COIL = '-', SHORTEST_TURN = 3, LONGEST_TURN = 5, STRETCH = 3 };
@@ -154,8 +155,19 @@ static void mark_all(const struct backbone *backbone, const bond_partners *partn
     mark_polyproline(backbone, states);
 }
 
-static size_t most(size_t a, size_t b) {
-    return a > b ? a : b;
+/* Write the positions of the backbone to `positions` (n, 4, 3), with each chain whole, where its first atom is. */
+static void make_whole(const struct backbone *backbone, const struct lattice *lattice, float *positions) {
+    memcpy(positions, backbone->at, backbone->n * sizeof *backbone->at);
+    for (size_t i = 0; i < backbone->n; i++) {
+        const int64_t first = (int64_t)(BACKBONE_ATOMS * i);
+        for (int atom = BACKBONE_N; atom < BACKBONE_ATOMS; atom++) {
+            const int64_t before = atom == BACKBONE_N ? first - BACKBONE_ATOMS + BACKBONE_C : first + atom - 1;
+            const int64_t bond[2] = {before, first + atom};
+            if (atom != BACKBONE_N || (i > 0 && of_one_chain(backbone, i - 1, i))) {
+                groups_unwrap(lattice, positions, bond, 1);
+            }
+        }
+    }
 }
 
 int dssp_assign(struct scratch *search, const float *positions, const int64_t *chains, const uint8_t *prolines,
@@ -165,7 +177,8 @@ int dssp_assign(struct scratch *search, const float *positions, const int64_t *c
     if (status != SEARCH_OK) {
         return status;
     }
-    const size_t bytes = most(most(bonds_scratch(n), bridges_scratch(n)), whole_scratch(n));
+    const size_t for_bonds = bonds_scratch(n), for_bridges = bridges_scratch(n);
+    const size_t bytes = for_bonds > for_bridges ? for_bonds : for_bridges;
     char *memory = malloc(bytes + n * (sizeof *backbone.at + sizeof(bond_partners) + 1));
     if (memory == NULL) {
         return SEARCH_NO_MEMORY;
@@ -174,7 +187,7 @@ int dssp_assign(struct scratch *search, const float *positions, const int64_t *c
     bond_partners *partners = (bond_partners *)(whole + (size_t)3 * BACKBONE_ATOMS * n);
     uint8_t *turns = (uint8_t *)(partners + n);
     if (lattice->kind != LATTICE_NONE) {
-        make_whole(&backbone, lattice, memory, whole);
+        make_whole(&backbone, lattice, whole);
         backbone.at = (const float(*)[BACKBONE_ATOMS][3])whole;
     }
     status = bonds_find(&backbone, search, memory, partners);
