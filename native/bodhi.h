@@ -120,7 +120,6 @@ typedef struct bodhi_range {
 typedef struct bodhi_read_options {
     int32_t fields;        /* enum bodhi_field, or-ed; 0: all but ids; fields not asked for are NULL in what is
                               delivered. Ids need `atoms` NULL */
-    int32_t unverified;    /* 1: do not check the payload's checksums (headers are always checked) */
     int32_t direct;        /* enum bodhi_direct: whether cold data bypasses the page cache; auto: if memory is too small
                               for the dataset */
     int32_t no_thread;     /* 1: never start threads that read ahead */

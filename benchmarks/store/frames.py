@@ -42,10 +42,8 @@ def segments_of(dataset: Dataset) -> list[Path]:
     return sorted(dataset.path.glob("*.seg"))
 
 
-def read(
-    dataset: Dataset, n: int = N_FRAMES, *, verify: bool = True, direct: Literal["auto", "on", "off"] = "auto"
-) -> None:
+def read(dataset: Dataset, n: int = N_FRAMES, *, direct: Literal["auto", "on", "off"] = "auto") -> None:
     """Read the first `n` frames; a miss is an error of the benchmark."""
-    missed = sum(frame is None for frame in dataset.read(np.arange(n), ReadOptions(verify=verify, direct=direct)))
+    missed = sum(frame is None for frame in dataset.read(np.arange(n), ReadOptions(direct=direct)))
     if missed:
         raise AssertionError(f"{missed} frames of the benchmark were misses")

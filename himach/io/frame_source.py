@@ -24,7 +24,6 @@ class ReadOptions:
     # apart; None for all. Arrays keep their shape (n_atoms, 3): rows of other atoms hold anything, and are not checked.
     atoms: Numbers | None = None
     fields: int = 0  # of `himach.frame.FIELDS`, or-ed, what to read beside the stamps; 0 for all there is
-    verify: bool = True  # the payload's checksums; headers are always checked
     # Whether cold data bypasses the page cache; "auto" where the dataset is larger than half of the memory.
     direct: Literal["auto", "on", "off"] = "auto"
     request_bytes: int = 0  # of a read request; 0 for 512 KiB, or 2 MiB where the page cache is bypassed

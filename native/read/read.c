@@ -48,7 +48,7 @@ static bool find_record(const bodhi_reader *r, const window *from, const item *a
 
 /* Take the checksums of a window that was just read. What is not right is left for the delivery to find. */
 static void check_window(const bodhi_reader *r, window *w) {
-    for (size_t i = 0; w->status == BODHI_OK && !r->subset.unverified && i < w->count; i++) {
+    for (size_t i = 0; w->status == BODHI_OK && i < w->count; i++) {
         const target *frame = &r->list[w->first + i];
         item *at = &w->items[i];
         record_view view;
@@ -210,7 +210,7 @@ static enum taken take(bodhi_reader *r, const window *from, const item *at, cons
         return TAKEN_NO_MEMORY;
     }
     selection subset = r->subset;
-    subset.unverified = subset.unverified || at->checked;
+    subset.unverified = at->checked;
     float *fields[FIELD_COUNT] = {NULL};
     enum unpacked unpacked = unpack_fields(view.bytes, header, &subset, view.pieces, view.n_pieces, r->positions,
                                            r->options.check_only != 0 ? NULL : fields);

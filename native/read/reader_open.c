@@ -57,7 +57,7 @@ static void choose_windows(bodhi_reader *r) {
 
 /* Copy what is asked of each frame; ranges that nearly touch become one. False: memory is out. */
 static bool copy_asked(bodhi_reader *r) {
-    r->subset = (selection){.fields = (unsigned)r->options.fields, .unverified = r->options.unverified != 0};
+    r->subset = (selection){.fields = (unsigned)r->options.fields};
     if (r->options.atoms != NULL) {
         r->ranges = calloc((size_t)r->options.n_ranges + 1, sizeof *r->ranges);
         if (r->ranges == NULL) {

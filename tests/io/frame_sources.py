@@ -107,9 +107,8 @@ class FrameSourceTests:
             ReadOptions(direct="on"),
             ReadOptions(direct="off", ahead=False),
             ReadOptions(request_bytes=4096, ring=2),
-            ReadOptions(verify=False),
         ],
-        ids=["direct", "in turn", "small requests", "unchecked"],
+        ids=["direct", "in turn", "small requests"],
     )
     def test_however_frames_are_read_they_are_the_same(self, source, options):
         for number, frame in enumerate(source.read(range(N_FRAMES), options)):

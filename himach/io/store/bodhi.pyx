@@ -66,7 +66,6 @@ cdef bodhi_read_options read_options(object chosen) except *:
     cdef cnp.ndarray ranges = chosen.ranges
     memset(&options, 0, sizeof(options))
     options.fields = chosen.fields
-    options.unverified = not chosen.verify
     options.direct = DIRECT[chosen.direct]
     options.no_thread = not chosen.ahead
     options.request_bytes = chosen.request_bytes

@@ -43,7 +43,7 @@ cdef extern from "bodhi.h" nogil:
     ctypedef struct bodhi_range:
         int64_t first, last
     ctypedef struct bodhi_read_options:
-        int32_t fields, unverified, direct, no_thread
+        int32_t fields, direct, no_thread
         int64_t request_bytes, ring
         const bodhi_range *atoms
         int64_t n_ranges

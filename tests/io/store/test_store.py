@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import needs
-from support.shelves import on_grid, set_version, spoil
+from support.shelves import on_grid, set_version
 
 from himach.io.frame_source import ReadOptions
 from himach.io.store import bodhi
@@ -259,15 +259,3 @@ def test_a_read_only_store_is_not_written(place):
     assert not index.exists()
     with pytest.raises(ValueError, match="open for writing"):
         read_only.write(**made_up(2, 3, 1, False))
-
-
-def test_checksums_can_be_turned_off(place):
-    with Store(place).dataset("/s") as dataset:
-        dataset.write(**made_up(1, 100, 1, False))
-        dataset.flush()
-        (segment,) = dataset.path.glob("*.seg")
-        spoil(segment, 64 + 128 + 4, b"\xff\xff")
-        assert next(dataset.read([1], ReadOptions(verify=False))) is not None
-        reading = dataset.read([1])
-        assert next(reading) is None
-        assert reading.misses == {"damaged": 1}

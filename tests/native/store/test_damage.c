@@ -82,8 +82,9 @@ static void test_cut_while_open(void) {
     begin("a segment that is cut while it is open");
     bodhi_place at = place_of(12);
     CHECK(truncate(file_of('n', ".seg"), at.offset + at.length / 2) == 0);
-    bodhi_read_options options = {.unverified = 1};
-    CHECK(read_all(&options) == (UINT64_C(1) << 12) - 1);
+    bodhi_bypass_checksums = true; /* its length alone says so */
+    CHECK(read_all(NULL) == (UINT64_C(1) << 12) - 1);
+    bodhi_bypass_checksums = false;
     close_all();
 }
 
