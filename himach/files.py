@@ -56,6 +56,11 @@ def write_through(several_nodes: bool) -> int:
     return os.O_DSYNC if several_nodes else 0
 
 
+def config_directory() -> Path:
+    """Return the directory of a user's key and defaults: ``$XDG_CONFIG_HOME/himach`` or ``~/.config/himach``."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "himach"
+
+
 def read_toml(path: str | os.PathLike[str], label: str) -> dict[str, Any]:
     """Return the content of a TOML file; raise UsageError, with its label, if it cannot be read."""
     try:

@@ -15,8 +15,9 @@ from click.shell_completion import CompletionItem
 from himach.cli import shared
 from himach.cli.command_group import Command, write_sections
 from himach.cli.shared import echo
-from himach.errors import printable_lines
+from himach.errors import UsageError, printable_lines
 from himach.examples import BUILTINS
+from himach.files import config_directory, read_toml
 from himach.io.datasets.request import TransformOptions
 from himach.output.figures.drawer import drawing
 from himach.ranks.process_exit import promised_rank, under_launcher
@@ -131,6 +132,7 @@ def run(
     from himach.runner.commands import on_ranks
 
     options["cache"] = shared.chosen_cache(options["cache"], server, key)
+    ranks = ranks if rerun else _add_defaults(options, ranks)
     command = _command(ctx, options, rerun=rerun, dry=dry_run)
     if rerun is not None and ranks is None and not under_launcher():
         from himach.runner.rerun import recorded_ranks, repeatable_record
@@ -154,8 +156,42 @@ def follow(ctx: click.Context, /, ranks: int | None, oversubscribe: bool, **opti
     """
     from himach.runner.live.follow import follow_command
 
+    ranks = _add_defaults(options, ranks)
     live = LiveOptions(**{name: options.pop(name) for name in LIVE})
     _show(follow_command(_command(ctx, options), live, shared.started_ranks(ranks, oversubscribe)))
+
+
+#: By name of an option: the types of its value, and the default where the file has none.
+DEFAULTS: Mapping[str, tuple[tuple[type, ...], Any]] = {
+    "cache": ((str,), "auto"),
+    "ranks": ((int,), 1),
+    "confidence": ((float, str), 0.95),
+    "figure": ((str, list), "png"),
+}
+
+
+def user_defaults() -> dict[str, Any]:
+    """Return the options that the user's file sets; raises UsageError."""
+    path = config_directory() / "config.toml"
+    values = read_toml(path, str(path)) if path.exists() else {}
+    for name, value in values.items():
+        if name not in DEFAULTS:
+            raise UsageError(f"{path}: {name} cannot be set; there are {', '.join(DEFAULTS)}")
+        if isinstance(value, bool) or not isinstance(value, DEFAULTS[name][0]):
+            raise UsageError(f"{path}: {name} is {value!r}; it is written as in {name} = {DEFAULTS[name][1]!r}")
+    if values.get("ranks", 1) < 1:
+        raise UsageError(f"{path}: ranks is {values['ranks']}; it is 1 or more")
+    return values
+
+
+def _add_defaults(options: dict[str, Any], ranks: int | None) -> int | None:
+    """Add the user's defaults to options that are not set; return the number of ranks to start."""
+    defaults = user_defaults()
+    default_ranks = defaults.pop("ranks", None)
+    for name, value in defaults.items():
+        if options[name] is None and (name != "figure" or options["out"]):
+            options[name] = value
+    return default_ranks if ranks is None and not under_launcher() else ranks
 
 
 def _command(ctx: click.Context, options: dict[str, Any], rerun: Path | None = None, dry: bool = False) -> RunCommand:

@@ -1,6 +1,7 @@
 """Words of a command line: what its help says, what is refused, or taken for several files; what a shell completes."""
 
 import importlib
+import json
 import os
 import re
 import shlex
@@ -292,3 +293,57 @@ def test_control_characters_of_names_are_spelled_out(tmp_path):
     ):  # fmt: skip
         done = himach(*words)
         assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", done.stdout + done.stderr), words
+
+
+def test_a_user_s_file_sets_defaults(tmp_path):
+    config, out = tmp_path / "himach" / "config.toml", tmp_path / "out"
+    home = {"XDG_CONFIG_HOME": str(tmp_path)}
+    config.parent.mkdir()
+    config.write_text(f'cache = "{tmp_path}/store"\nranks = 2\nconfidence = "off"\nfigure = ["svg", "pdf"]\n')
+    command = ("run", "rmsd", "-t", DCD, "-s", PSF, "--stop", "4", "-p", "selection=name CA")
+    himach(*command, code=0, **home)  # writes no figure
+    himach(*command, "--out", out, "--figure", "svg", code=0, **home)
+    record = json.loads((out / "run.json").read_text())
+    assert (record["cache"], record["ranks"], record["confidence"]) == (f"{tmp_path}/store", 2, "off")
+    assert record["figure"] == ["svg"]
+    config.write_text("ranks = 1\n")
+    himach("run", "--rerun", out / "run.json", "--out", tmp_path / "again", code=0, **home)
+    assert json.loads((tmp_path / "again" / "run.json").read_text())["ranks"] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("memory = 1", "memory cannot be set; there are cache, ranks, confidence, figure"),
+        ("ranks = -1", "ranks is -1; it is 1 or more"),
+        ("cache = true", "cache is True; it is written as in cache = 'auto'"),
+        ("confidence = 2", "confidence is 2; it is written as in confidence = 0.95"),
+        ("confidence = 2.5", "confidence 2.5: it is a level"),
+        ("cache = ", "config.toml: the file is not TOML"),
+    ],
+)
+def test_a_default_that_cannot_be_is_named(tmp_path, text, message):
+    (tmp_path / "himach").mkdir()
+    (tmp_path / "himach" / "config.toml").write_text(text)
+    assert message in himach("run", "rmsd", "-t", DCD, "-s", PSF, code=2, XDG_CONFIG_HOME=str(tmp_path)).stderr
+
+
+def test_messages_of_all_ranks_go_to_the_log(tmp_path):
+    log = tmp_path / "run.log"
+    command = ("run", "rmsd", "-t", DCD, "-s", PSF, "--stop", "4", "--cache", "off", "--log", log)
+    done = himach(*command, "-v", "-n", "2", code=0)
+    himach(*command, "-p", "selectio=name CA", code=2)
+    lines = [line.split(" ", 3)[2:] for line in log.read_text().splitlines() if line[:2] == "20"]
+    assert [level for level, _ in lines].count("DEBUG") == 3
+    assert ["INFO", next(text for text in done.stderr.splitlines() if text.startswith("4 frames on 2 ranks"))] in lines
+    assert lines[-1][0] == "ERROR" and lines[-1][1].startswith("rmsd has no parameter 'selectio'")
+    assert "assigned frames: 0 native, 0 alien, 4 residue" in done.stderr
+    assert "No such file" in himach(*command[:-1], tmp_path / "none" / "x", code=2).stderr
+    full = himach(*command[:-1], "/dev/full", code=0).stderr
+    assert full.startswith("himach: HIMACH_LOG: /dev/full: [Errno 28] No space left on device\n")
+    assert "Traceback" not in full
+    code = (
+        "import logging, himach; logging.basicConfig(level=logging.DEBUG, format='%(name)s %(message)s')\n"
+        f"himach.run('rmsd', {str(DCD)!r}, {str(PSF)!r}, stop=2, cache='off')"
+    )
+    assert "himach opened 2 frames" in run_python("-c", code).stderr

@@ -8,13 +8,13 @@ import secrets
 from pathlib import Path
 
 from himach.errors import UsageError
-from himach.files import whole_file
+from himach.files import config_directory, whole_file
 from himach.io.store import bodhi
 
 
 def default_key_file() -> Path:
     """Return the default path of the key file: ``$XDG_CONFIG_HOME/himach/key``."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "himach" / "key"
+    return config_directory() / "key"
 
 
 def make_key(path: Path) -> bool:
