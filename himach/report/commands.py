@@ -15,8 +15,9 @@ PATH = click.Path(path_type=Path)
 @click.option(
     "--out", "-o", type=PATH, default=Path("report.html"), show_default=True, metavar="FILE", help="File of the report."
 )
+@click.option("--template", type=PATH, metavar="FOLDER", help="Templates of Jinja2 in place of himach's, some or all.")
 @click.option("--title", default="", metavar="TEXT", help="Title of the page.  [default: the names of the runs]")
-def report(folders: tuple[Path, ...], out: Path, title: str) -> None:
+def report(folders: tuple[Path, ...], out: Path, template: Path | None, title: str) -> None:
     """Write one HTML file of what runs left in their folders (--out): results, what speaks for them, where from.
 
     It needs no network and no other file, and stays below 2 MB. The same folders give the same bytes.
@@ -26,7 +27,7 @@ def report(folders: tuple[Path, ...], out: Path, title: str) -> None:
     from himach.report.report_files import write_report
 
     with quiet_ranks(0, command=True):
-        for path in write_report(folders, out, title=title):
+        for path in write_report(folders, out, templates=template, title=title):
             click.echo(printable_lines(f"written to {path}"))
 
 
@@ -38,8 +39,9 @@ def report(folders: tuple[Path, ...], out: Path, title: str) -> None:
 def cite(folders: tuple[Path, ...], out: Path | None) -> None:
     """Tell what a paper says of the runs in these folders (--out): their methods, and the references."""
     from himach.report.folder import read_folder
-    from himach.report.page import compose_methods, render
+    from himach.report.page import compose_methods
     from himach.report.report_files import methods_files, write_methods
+    from himach.report.template import render
 
     runs = [read_folder(folder) for folder in folders]
     if out is None:
@@ -58,7 +60,7 @@ def cite(folders: tuple[Path, ...], out: Path | None) -> None:
 def bundle(folders: tuple[Path, ...], out: Path, title: str, author: str, license: str) -> None:  # noqa: A002
     """Pack what runs left, and the code that made it, into one file that others can run again.
 
-    In it are tables, figures, records, scripts with their modules, and files that parameters name, described as a
+    In it are tables, figures, records, scripts with what they import, and files that parameters name, described as a
     Process Run Crate. Trajectories and topologies are not: it tells what they are by their content.
     """
     from himach.report.bundle.archive import METADATA, Payload, write_archive
@@ -71,6 +73,11 @@ def bundle(folders: tuple[Path, ...], out: Path, title: str, author: str, licens
     members = {**contents.members, METADATA: Payload.from_source(metadata(contents, title, license, author))}
     write_archive(out, members)
     click.echo(printable_lines(f"{len(members)} files are in {out}"))
+    for path in contents.unrecorded:
+        click.echo(
+            printable_lines(f"{path} is in it as it is now: the run did not tell of it, as it was not imported yet"),
+            err=True,
+        )
 
 
 @click.argument("bundle", type=PATH, metavar="FILE.zip")

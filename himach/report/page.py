@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import base64
-import functools
 import json
 import re
 import shlex
@@ -16,44 +15,39 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from himach.errors import UsageError
 from himach.output.cells import EDGE_CELLS, edge_cells
 from himach.output.text import alignment, cells_text, count
-from himach.report.citations import Piece, Reference, code, latex, number_citations, parse_pieces, typewriter
+from himach.report.citations import Piece, Reference, code, number_citations, parse_pieces
 from himach.report.convergence import small_plot
 from himach.report.folder import AnalysisFiles, RunFolder, stages
 from himach.report.result_lines import result_lines, trust
+from himach.report.template import render, render_sentences
 from himach.uncertainty.estimate import Estimate, in_figures
 
-OWN = Path(__file__).parent / "data" / "templates"
-#: Mark of files that himach may write anew, in a comment of each.
-MARK = "written by himach"
-#: Characters not allowed in a document: control characters, lone surrogates, direction marks.
-UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]")
 #: A page is smaller than this, so that it can be sent by mail.
 MOST_BYTES = 2_000_000
 #: Longer tables show their first and last rows, wider ones their first columns.
 MOST_ROWS, MOST_COLUMNS = 16, 12
 KINDS = {".svg": "image/svg+xml", ".png": "image/png"}
-SLOT = "\x00"  # before and after the number of a piece: no text of a page has it
+MARK = "\x00"  # before and after the number of a piece: no text of a page has it
 
 
-def report_page(folders: Sequence[RunFolder], title: str = "") -> str:
-    """Return the report of runs as HTML under a title.
+def report_page(folders: Sequence[RunFolder], directory: Path | None = None, title: str = "") -> str:
+    """Return the report of runs as HTML under a title, by the user's templates of `directory`, if there are any.
 
-    Equal folders give equal text. Raises UsageError if a folder is given twice.
+    Equal folders give equal text. Raises UsageError if a folder is given twice, or a template is wrong.
     """
     runs = [
         {"name": name, "key": _anchor("run", i, name), "folder": folder, "record": folder.record}
         for i, (name, folder) in enumerate(zip(_names(folders), folders, strict=True))
     ]
-    methods, references = compose_methods(folders)
+    methods, references = compose_methods(folders, directory)
     values = {"runs": runs, "methods": methods, "references": references, "heading": title, **HELPERS}
     pieces = Pieces(MOST_BYTES - 1)
-    return pieces.fit(render("report.html", piece=pieces.add, **values))
+    return pieces.fit(render("report.html", directory, piece=pieces.add, **values))
 
 
 def _names(folders: Sequence[RunFolder]) -> list[str]:
@@ -147,11 +141,11 @@ class Pieces:
         Pieces of a lower rank are placed first.
         """
         self._pieces.append((rank, caller(), escape(instead)))
-        return Markup(f"{SLOT}{len(self._pieces) - 1}{SLOT}")
+        return Markup(f"{MARK}{len(self._pieces) - 1}{MARK}")
 
     def fit(self, page: str) -> str:
         """Return the page with the pieces that fit."""
-        parts = page.split(SLOT)
+        parts = page.split(MARK)
         pieces = [self._pieces[int(number)] for number in parts[1::2]]
         chosen = [instead for _, _, instead in pieces]
         room = self.limit - sum(map(_bytes, [*parts[::2], *chosen]))
@@ -168,11 +162,13 @@ def _bytes(text: str) -> int:
     return len(text.encode())
 
 
-def compose_methods(folders: Sequence[RunFolder]) -> tuple[list[list[Piece]], list[Reference]]:
+def compose_methods(
+    folders: Sequence[RunFolder], templates: Path | None = None
+) -> tuple[list[list[Piece]], list[Reference]]:
     """Return the methods of runs as paragraphs of pieces, without repetition, and the references."""
     records = [folder.record for folder in folders]
-    data = " ".join(render_sentences("data", folders))
-    certainty = " ".join(render_sentences("certainty", *_certainty(records)))
+    data = " ".join(render_sentences("data", templates, folders))
+    certainty = " ".join(render_sentences("certainty", templates, *_certainty(records)))
     paragraphs = [parse_pieces(data), *_analyses(folders), *([parse_pieces(certainty)] if certainty else [])]
     return number_citations(paragraphs, ", ".join(dict.fromkeys(record["himach"] for record in records)))
 
@@ -204,47 +200,3 @@ def _certainty(records: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[
             levels.append(record.get("confidence") or 0.95)
             ensembles.append({member["group"] for member in record["ensemble"]})
     return levels, methods, cut, ensembles
-
-
-@functools.cache
-def _templates() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(OWN),
-        autoescape=lambda name: name is not None and name.endswith(".html.j2"),
-        undefined=StrictUndefined,
-        finalize=lambda value: value if isinstance(value, Markup) else _printable(str(value)),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {"markdown": _markdown, "code": code, "latex": latex, "typewriter": typewriter}
-    environment.filters |= {"sentences": _sentences, "pieces": parse_pieces}
-    return environment
-
-
-def render(name: str, **values: Any) -> str:
-    """Render the template ``name.j2``.
-
-    Values are escaped in HTML; elsewhere by filters: ``markdown`` and ``code``, ``latex`` and ``typewriter``.
-    """
-    return _templates().get_template(f"{name}.j2").render(mark=MARK, **values)
-
-
-def render_sentences(macro: str, *values: Any) -> list[str]:
-    """Return the lines of a macro of ``prose.j2`` without duplicates."""
-    return _sentences(getattr(_templates().get_template("prose.j2").module, macro)(*values))
-
-
-def _printable(text: str) -> str:
-    """Replace characters that a document cannot hold."""
-    return UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
-
-
-def _sentences(text: str) -> list[str]:
-    """Return the unique lines of a text as plain text: what a macro gives to HTML is not escaped yet."""
-    return list(dict.fromkeys(filter(None, map(str.strip, str.__str__(text).splitlines()))))
-
-
-def _markdown(text: object) -> str:
-    """Escape text for Markdown."""
-    return re.sub(r"([\\`*_{}\[\]<>#|~$])", r"\\\1", str(text))

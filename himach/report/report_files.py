@@ -13,7 +13,8 @@ from himach.errors import UsageError
 from himach.files import write_bytes
 from himach.output.directory import make_folder
 from himach.report.folder import RunFolder, read_folder
-from himach.report.page import MARK, compose_methods, render, report_page
+from himach.report.page import compose_methods, report_page
+from himach.report.template import MARK, render
 
 METHODS = ("methods.md", "methods.tex", "references.bib", "checklist.md")
 
@@ -22,6 +23,7 @@ def write_report(
     folders: Sequence[str | os.PathLike[str]],
     out: str | os.PathLike[str] = "report.html",
     *,
+    templates: str | os.PathLike[str] | None = None,
     title: str = "",
 ) -> list[Path]:
     """Write the report of what runs left in their folders (`out` of `himach.run`).
@@ -36,6 +38,8 @@ def write_report(
         Folders of runs.
     out
         File of the page, which is replaced.
+    templates
+        Folder of templates of Jinja2 in place of himach's, some or all.
     title
         Title of the page, by default the names of the runs.
 
@@ -53,14 +57,15 @@ def write_report(
     ------
     UsageError
         If a folder is none of a run, is given twice, or there is none; if the page would replace a file of a run's, or
-        one beside it.
+        one beside it; if a template is wrong.
     HimachError
         If a file cannot be written.
     """
     if isinstance(folders, str | os.PathLike) or not folders:
         raise UsageError("a report is of a list of folders that runs left: name one, at least")
+    directory = None if templates is None else Path(templates)
     runs = [read_folder(folder) for folder in folders]
-    page, texts = report_page(runs, title), methods_files(runs)
+    page, texts = report_page(runs, directory, title), methods_files(runs, directory)
     target = Path(out).parent
     check_out(out, [*(path for run in runs for path in run.all_files.values()), *(target / name for name in texts)])
     write_bytes(out, page.encode())
@@ -74,11 +79,11 @@ def write_report(
     return [Path(out), *write_methods(target, {name: text for name, text in texts.items() if name not in kept})]
 
 
-def methods_files(folders: Sequence[RunFolder]) -> dict[str, str]:
+def methods_files(folders: Sequence[RunFolder], templates: Path | None = None) -> dict[str, str]:
     """Return the texts of the methods files of runs, by name."""
-    methods, references = compose_methods(folders)
+    methods, references = compose_methods(folders, templates)
     values = {"runs": folders, "methods": methods, "references": references}
-    return {name: render(name, **values) for name in METHODS}
+    return {name: render(name, templates, **values) for name in METHODS}
 
 
 def write_methods(folder: Path, files: Mapping[str, str]) -> list[Path]:

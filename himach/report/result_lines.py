@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +50,7 @@ PEAKS = {("rdf", "g")}
 SUFFIXES = {"_ps": "ps", "_per_ns": "1/ns", "_cm2_s": "cm²/s", "_ns": "ns"}
 #: Columns of all group tables of ensembles, and of some; other columns are places of a curve.
 OF_GROUPS = {"group", "column", "mean", "low", "high"}
-OF_SOME_GROUPS = {"n", "p"}
+OF_SOME_GROUPS = {"n", "p", "p_exact"}
 
 
 def result_lines(folder: RunFolder, analysis: AnalysisFiles) -> list[str]:
@@ -217,6 +217,7 @@ def _first_peak(values: npt.NDArray[np.float64]) -> int:
 
 #: Limits: judged columns of a table, means of members on the page, columns with widths on it.
 MOST_COLUMNS, MOST_MEANS, MOST_WIDTHS = 12, 48, 6
+HISTOGRAM_BINS = 20
 #: Columns that are no results.
 NO_RESULTS = {TIME, "frame", "member", "group"}
 LEVEL = 0.95
@@ -242,7 +243,7 @@ class ReportRow:
 
 
 def trust(folder: RunFolder) -> dict[str, Any]:
-    """Return the verdicts on a run: ``counts`` as text, ``means``, ``others``, ``hidden`` means."""
+    """Return the verdicts on a run: ``counts`` as text, ``means``, ``groups``, ``others``, ``hidden`` means."""
     means = [
         row
         for analysis in folder.analyses
@@ -250,12 +251,28 @@ def trust(folder: RunFolder) -> dict[str, Any]:
         for row in _mean_rows(folder, name, bool(folder.members) or ":" in str(analysis.entry.get("source")))
     ]
     curves = [row for name in folder.tables for row in (*_curve_rows(folder, name), *_group_rows(folder, name))]
-    counts, hidden = _counts([*means, *curves]), []
+    counts, groups, hidden = _counts([*means, *curves]), list(_group_means(folder, means)), []
     if folder.members:  # the worst first
         means.sort(key=lambda row: VERDICTS.index(row.verdict), reverse=True)
         means, hidden = means[:MOST_MEANS], means[MOST_MEANS:]
     rest = {"hidden": len(hidden), "hidden_counts": _counts(hidden)}
-    return {"counts": counts, "means": means, "others": curves, **rest}
+    return {"counts": counts, "means": means, "groups": groups, "others": curves, **rest}
+
+
+def _group_means(folder: RunFolder, rows: Sequence[ReportRow]) -> Iterator[dict[str, Any]]:
+    """Yield the means of the members of each group, ascending, with a histogram whose bins all groups share."""
+    groups = {member["name"]: member["group"] or "" for member in folder.members}
+    means: defaultdict[tuple[str, str], defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if row.member and row.checks is not None:
+            means[row.title, row.unit][groups.get(row.member, "")].append(row.checks.estimate.value)
+    for (title, unit), values in means.items():
+        every = np.concatenate([*values.values()])
+        margin = 1e-9 * np.abs(every).max() or 1.0  # bins of means that differ by less would have no width
+        edges = np.linspace(every.min() - margin, every.max() + margin, HISTOGRAM_BINS + 1)
+        for group, numbers in sorted(values.items()):
+            steps = np.repeat(edges, 2), np.repeat([0, *np.histogram(numbers, edges)[0], 0], 2)[1:-1]
+            yield {"title": title, "unit": unit, "group": group, "means": sorted(numbers), "histogram": steps}
 
 
 def _counts(rows: Sequence[ReportRow]) -> str:

@@ -1,6 +1,7 @@
-"""The files of a report: what they replace."""
+"""The files of a report: what they replace, and templates of the user's."""
 
 import re
+import shutil
 
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
@@ -10,6 +11,7 @@ from support.sample_runs import Drawn, make_record
 from himach import HimachError, UsageError, run, write_report
 from himach.report.folder import read_folder
 from himach.report.report_files import methods_files, write_methods
+from himach.report.template import OWN
 from himach.result import Result
 
 #: What differs between two runs of the same: wall time.
@@ -81,3 +83,27 @@ def test_files_beside_the_page_that_are_of_others_stay(result, tmp_path):
     files = methods_files([read_folder(result.out)])
     with pytest.raises(UsageError, match=r"references\.bib is there, and himach did not write it.*name another"):
         write_methods(tmp_path, files)
+
+
+def test_a_template_of_the_users_takes_the_place_of_himachs(result, tmp_path):
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "methods.md.j2").write_text("{{ runs[0].name }} <&> {{ references[0].key }}\n")
+    (own / "style.css").write_text("b { color: #123456; }")
+    prose = (OWN / "prose.j2").read_text()
+    (own / "prose.j2").write_text(prose.replace("Trajectories were analysed with", "We read trajectories by"))
+    himach("report", result.out, "-o", tmp_path / "page.html", "--template", own, code=0)
+    assert (tmp_path / "methods.md").read_text() == "first <&> himach\n"
+    assert "We read trajectories by himach" in (page := (tmp_path / "page.html").read_text())
+    assert "#123456" in page
+    shutil.copy(OWN / "report.html.j2", own)
+    for text, message in (
+        ("\n{{ no_such }}", r"report\.html\.j2, line \d+: 'no_such' is undefined; the templates of himach"),
+        ("{% if %}", r"report\.html\.j2, line 1: Expected an expression"),
+        ("{{ runs.__class__.__base__ }}", "unsafe"),
+    ):
+        (own / "report.html.j2").write_text(text)
+        with pytest.raises(UsageError, match=message):
+            write_report([result.out], tmp_path / "page.html", templates=own)
+    with pytest.raises(UsageError, match=r"there is no folder .*none of templates"):
+        write_report([result.out], tmp_path / "page.html", templates=tmp_path / "none")

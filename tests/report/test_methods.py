@@ -16,8 +16,9 @@ import himach
 from himach.examples import BUILTINS, load, sample
 from himach.report.citations import LIBRARY, find_reference, latex, number_citations, parse_pieces
 from himach.report.folder import RunFolder, read_folder
-from himach.report.page import OWN, report_page
+from himach.report.page import report_page
 from himach.report.report_files import methods_files, write_methods
+from himach.report.template import OWN
 from himach.runner.methods_text import describe_methods, due_references
 from himach.runner.options import stages
 

@@ -8,6 +8,7 @@ import shutil
 import time
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from himach.errors import UsageError
 from himach.examples import load
 from himach.report.folder import LARGEST, SCHEMA, read_folder
 from himach.report.page import MOST_BYTES, report_page
+from himach.report.result_lines import ReportRow, _group_means
 
 #: Elements without an end tag.
 VOID = {"meta", "img", "br", "hr", "link", "col", "input"}
@@ -252,7 +254,7 @@ def test_an_ensemble_tells_of_members_groups_and_those_that_failed(tmp_path):
     ]
     members.append(himach.Member("lost", tmp_path / "no.dcd", PSF, group="B"))
     analyses, out = [load("rmsd")(), load("rmsf")(by="residue")], tmp_path / "out"
-    himach.run(analyses, ensemble=members, out=out, progress=False)
+    table = himach.run(analyses, ensemble=members, out=out, progress=False).outcome["rmsd"]["rmsd"]
     page = Page(report_page([read_folder(out)], title="Four <parts>"))
     check_alone(page)
     check_readable(page)
@@ -263,6 +265,19 @@ def test_an_ensemble_tells_of_members_groups_and_those_that_failed(tmp_path):
     ):  # fmt: skip
         assert text in words
     assert words.count("Four <parts>") == 2  # of the window, and at the top
+    means = [np.mean(np.asarray(table["rmsd"])[np.asarray(table["member"]) == member]) for member in "wy"]
+    assert f"A 2 {min(means):.4g} Å {np.median(means):.4g} Å {max(means):.4g} Å" in words
+
+
+@pytest.mark.parametrize("means", [(1.0, np.nextafter(1.0, 2.0)), (1e17, 1e17), (0.0, 0.0), (-2.0, 3.0)])
+def test_means_of_members_however_near_have_a_histogram(means):
+    rows = [
+        ReportRow("rmsd", "sound", checks=SimpleNamespace(estimate=SimpleNamespace(value=mean)), member=name)
+        for name, mean in zip("wx", means, strict=True)
+    ]
+    (group,) = _group_means(SimpleNamespace(members=[{"name": name, "group": None} for name in "wx"]), rows)
+    assert max(group["histogram"][1]) in (1, 2)
+    assert np.all(np.diff(group["histogram"][0]) >= 0)
 
 
 def test_how_a_run_is_repeated_is_said_where_it_can_be(small, tmp_path):

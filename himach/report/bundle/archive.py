@@ -25,6 +25,7 @@ METADATA = "ro-crate-metadata.json"
 #: Time of the members of a zip: the earliest possible.
 TIME = (1980, 1, 1, 0, 0, 0)
 PERMISSIONS = 0o644
+MOST_METADATA = 1 << 26  # bytes
 #: Errors of zipfile for an archive that it cannot read.
 BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError)
 
@@ -78,8 +79,15 @@ def extract(bundle: Path, folder: Path) -> dict[str, int]:
     """Extract a bundle into an empty folder; return the sizes of its files by name, without the metadata."""
     with _open_archive(bundle) as archive:
         sizes = {info.filename: info.file_size for info in archive.infolist()}
+        needed, free = sum(sizes.values()), shutil.disk_usage(folder).free
         if METADATA not in sizes:
             raise UsageError(f"{bundle} is no bundle: there is no {METADATA} in it; himach bundle writes one")
+        if sizes[METADATA] > MOST_METADATA:
+            raise _damaged(bundle, f"{METADATA} is larger than any bundle's ({sizes[METADATA]:,} bytes)")
+        if needed > free:
+            raise UsageError(
+                f"{bundle} holds {needed:,} bytes, and {folder} has room for {free:,}; name another place: $TMPDIR"
+            )
         name = METADATA
         try:
             graph = json.loads(archive.read(METADATA))["@graph"]

@@ -8,8 +8,10 @@ It is RO-Crate 1.1 with an action for each run: its software, inputs, parameters
 from __future__ import annotations
 
 import json
+import modulefinder
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -41,10 +43,11 @@ class BundledRun:
 
 @dataclass(frozen=True)
 class Contents:
-    """Contents of a bundle without its metadata."""
+    """Contents of a bundle without its metadata; `unrecorded` are files without a recorded digest."""
 
     runs: tuple[BundledRun, ...]
     members: Mapping[str, Payload]
+    unrecorded: tuple[str, ...]
 
 
 def collect_contents(folders: Sequence[RunFolder]) -> Contents:
@@ -52,14 +55,18 @@ def collect_contents(folders: Sequence[RunFolder]) -> Contents:
     for folder in folders:
         _check(folder)
     members = {f"{METHODS}/{name}": Payload.from_source(text.encode()) for name, text in methods_files(folders).items()}
+    unrecorded: dict[str, None] = {}
     runs: list[BundledRun] = []
     for folder, name in zip(folders, unique_names([folder.name for folder in folders]), strict=True):
         needed = _needed_files(folder.record)
         needs = {bundle_path(path): _unchanged_member(path, digest, folder) for path, digest in needed.items()}
+        imported_files = [path for path in _imported_files(needed, folder.record["code_folders"]) if path not in needed]
+        needs |= {bundle_path(path): Payload.from_source(Path(path)) for path in imported_files}
         outputs = {f"{RUNS}/{name}/{file}": Payload.from_source(path) for file, path in folder.all_files.items()}
         members |= needs | outputs
+        unrecorded |= dict.fromkeys(imported_files)
         runs.append(BundledRun(f"{RUNS}/{name}", folder.record, tuple(outputs), tuple(needs)))
-    return Contents(tuple(runs), members)
+    return Contents(tuple(runs), members, tuple(unrecorded))
 
 
 def bundle_path(path: str) -> str:
@@ -116,6 +123,24 @@ def _unchanged_member(path: str, digest: str, folder: RunFolder) -> Payload:
     if member.digest != digest:
         raise UsageError(f"{folder.path}: {path} has changed since the run; {advice}")
     return member
+
+
+def _imported_files(files: Mapping[str, str], folders: Sequence[str]) -> Iterator[str]:
+    """Yield the files of the user's modules that code imports, within functions too, without running it."""
+    own_folders = [os.path.normpath(folder) for folder in folders if not is_installed(os.path.join(folder, ""))]
+    finder = modulefinder.ModuleFinder(path=own_folders)
+    for path in (PurePosixPath(path) for path in files if path.endswith(".py")):
+        if (folder := next(filter(path.is_relative_to, own_folders), None)) is None:
+            continue
+        parts = path.relative_to(folder).with_suffix("").parts
+        parts = parts[:-1] if parts[-1] == "__init__" else parts
+        with suppress(ImportError, SyntaxError, ValueError, OSError, AttributeError):  # of a namespace package's loader
+            if all(part.isidentifier() for part in parts):
+                finder.import_hook(".".join(parts))
+            else:
+                finder.run_script(str(path))
+    paths = (getattr(module, "__file__", None) for module in finder.modules.values())
+    yield from sorted({os.path.realpath(path) for path in paths if isinstance(path, str) and os.path.isfile(path)})
 
 
 CRATE = "https://w3id.org/ro/crate/1.1"

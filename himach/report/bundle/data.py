@@ -96,15 +96,21 @@ def _members(record: Record, data: Inputs) -> list[dict[str, Any]]:
         )
     get_digest = functools.cache(content_digest)  # members may share a topology
     members: list[dict[str, Any]] = []
+    mismatches: dict[str, list[str]] = {"trajectory": [], "topology": []}
     for entry in record["ensemble"]:
         name, local = entry["name"], local_members[entry["name"]]
         topologies = data.topologies if local.topology is None else [Path(local.topology)]
         topology = _match_topology(record, entry["topology"], topologies, get_digest)
-        present = all(map(os.path.exists, local.trajectories))
-        if present and read_fingerprint(local.trajectories) != entry["fingerprint"]:
-            raise HimachError(f"{name}: another trajectory than it read; the content is not the same")
+        if (
+            all(map(os.path.exists, local.trajectories))
+            and read_fingerprint(local.trajectories) != entry["fingerprint"]
+        ):
+            mismatches["trajectory"].append(name)
         if topology is None and (entry["topology"], local.topology) != (None, None):
-            raise HimachError(f"{name}: another topology than it read; the content is not the same")
+            mismatches["topology"].append(name)
         paths = [os.path.abspath(path) if os.path.exists(path) else os.fspath(path) for path in local.trajectories]
         members.append({**entry, "trajectory": paths, "topology": topology})
+    for kind, names in mismatches.items():
+        if names:
+            raise HimachError(f"{truncate(names)}: another {kind} than it read; the content is not the same")
     return members

@@ -5,30 +5,24 @@ Runs are repeated as by ``himach run --rerun``, with a record that `localize_rec
 
 from __future__ import annotations
 
-import csv
 import json
-import math
 import os
 import platform
 import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from himach.errors import HimachError, UsageError, printable
 from himach.output.claim import FOLDER, RECORD
 from himach.ranks.communicator import World
 from himach.ranks.process_exit import under_launcher
 from himach.report.bundle.archive import extract
+from himach.report.bundle.compare import difference
 from himach.report.bundle.crate import FILES, RUNS, Record, bundle_path
 from himach.report.bundle.data import Inputs, find_data
 from himach.report.folder import read_folder
@@ -43,7 +37,6 @@ SAME_VERSIONS = (
     "the code, numerical libraries and the processor, and tables that were changed after the run."
 )
 
-LONGEST = 60  # characters shown of a cell
 Log = Callable[[str], object]
 
 
@@ -184,58 +177,3 @@ def localize_record(record: Record, folder: Path) -> dict[str, Any]:
     reset |= {"ranks": 1, "nodes": 1, "himach": version("himach"), "directory": str(work_folder)}
     reset |= {name: localize_value(record.get(name)) for name in ("reference", "index")}
     return {**record, **reset, "analyses": analyses}
-
-
-def difference(old: Path, new: Path) -> str:
-    """Describe the first difference of two files; "" if all bytes are equal.
-
-    A table differs by line and column, with the number of cells and the largest difference; anything else by byte.
-    """
-    before, after = (np.fromfile(path, np.uint8) for path in (old, new))
-    shared = min(len(before), len(after))
-    differs = before[:shared] != after[:shared]
-    if len(before) == len(after) and not differs.any():
-        return ""
-    description = ""
-    if old.suffix == ".csv":
-        with suppress(ValueError, csv.Error):  # no table: compare bytes
-            description = _compare_tables(old, new)
-    offset = int(differs.argmax()) if differs.any() else shared
-    now = "" if len(before) == len(after) else f", and of {len(after):,} now"
-    return description or f"from byte {offset + 1:,} on of {len(before):,}{now}"
-
-
-def _compare_tables(old: Path, new: Path) -> str:
-    with old.open(newline="", encoding="utf-8") as old_file, new.open(newline="", encoding="utf-8") as new_file:
-        old_rows, new_rows = csv.reader(old_file), csv.reader(new_file)
-        header, current = next(old_rows, []), next(new_rows, [])
-        if header != current:
-            return f"its columns were {_shorten(','.join(header))}, and are {_shorten(','.join(current))}"
-        first, cells, most = "", 0, 0.0
-        for before, after in zip(old_rows, new_rows, strict=False):
-            for index, (x, y) in enumerate(zip_longest(before, after, fillvalue="")):
-                if x != y:
-                    cells, most = cells + 1, max(most, _relative_difference(x, y))
-                    place = f"line {old_rows.line_num}, column {header[index] if index < len(header) else index + 1}"
-                    first = first or f"{place}: it was {_shorten(x)}, and is {_shorten(y)}"
-        deque(chain(old_rows, new_rows), maxlen=0)  # to the end of the longer one
-        lengths = old_rows.line_num, new_rows.line_num
-    if lengths[0] != lengths[1]:
-        lengths_text = f"it had {lengths[0]:,} lines, and has {lengths[1]:,}"
-        return f"{first}; {lengths_text}" if first else lengths_text
-    size = "" if math.isinf(most) else f", by a part of {most:.1g} at most"
-    return f"{first}; {cells:,} cells differ{size}" if cells > 1 else first  # no cell: quotes or line ends differ
-
-
-def _relative_difference(x: str, y: str) -> float:
-    """Return the difference of two numbers relative to the larger one; infinity if one is no number."""
-    try:
-        a, b = float(x), float(y)
-    except ValueError:
-        return math.inf
-    relative = abs(a - b) / max(abs(a), abs(b), 1e-300)
-    return relative if math.isfinite(relative) else math.inf
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -15,7 +15,7 @@ from support.commands import himach as command
 
 import himach
 from himach.examples import load
-from himach.report.bundle.verify import difference
+from himach.report.bundle.compare import difference
 
 VALIDATOR = Path(__file__).with_name("validator.py")
 #: What a crate should have, and a bundle that is told nothing but a name has not.

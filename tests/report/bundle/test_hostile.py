@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import stat
 import struct
 import zipfile
@@ -158,11 +159,25 @@ def patched(good: Path, to: Path, name: str, field: int, value: bytes) -> Path:
 
 def test_sizes_and_flags_that_lie(good, temporary):
     to = temporary.parent / "b.zip"
+    assert "larger than any bundle's" in refused(patched(good, to, METADATA, 24, struct.pack("<I", 1 << 27)), temporary)
     encrypted = patched(good, to, TABLE, 8, struct.pack("<H", 1))
     assert "is encrypted" in refused(encrypted, temporary)
     with zipfile.ZipFile(good) as file:
         size = file.getinfo(TABLE).file_size
     assert "is damaged" in refused(patched(good, to, TABLE, 24, struct.pack("<I", size - 1)), temporary)
+
+
+def test_more_than_the_disk_has_room_for(good, temporary):
+    """A thousand files of 4 GB each, by what they say."""
+    names = [f"files/{i}" for i in range(999)]
+    to = changed(good, temporary.parent / "b.zip", lambda members: members.extend((named(name), b"") for name in names))
+    content = to.read_bytes()
+    assert shutil.disk_usage(temporary).free < 999 * 0xFFFFFFF0, "a disk of 4 TB"
+    for name in names:  # the size is 22 bytes before the name in the list
+        at = content.rindex(name.encode() + b"PK")
+        content = content[: at - 22] + struct.pack("<I", 0xFFFFFFF0) + content[at - 18 :]
+    to.write_bytes(content)
+    assert "has room for" in refused(to, temporary)
 
 
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.9, 0.999])

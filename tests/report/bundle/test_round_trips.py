@@ -43,8 +43,9 @@ class Mean(himach.Analysis):
             self.weight = float(file.read())
         self.base_value = float(open(self.base).read()) if self.base else 0.0
     def map(self, frame):
+        import late
         x = float(self.atoms_.positions[:, 0].astype(float).mean())
-        yield frame.number, x * FACTOR * self.weight + self.start + SHIFT + self.base_value
+        yield frame.number, x * FACTOR * self.weight + self.start + SHIFT + late.MORE + self.base_value
     def reduce(self, key, series):
         return series.values[0]
     def plot(self, outcome, axes):
@@ -63,6 +64,7 @@ class Ends(himach.Analysis):
 FILES = {
     "project/mine.py": SCRIPT,
     "project/helper.py": "FACTOR = 2\n",
+    "project/late.py": "MORE = 0.25\n",
     "project/offset.txt": "0.5\n",
     "project/weight.txt": "3.0\n",
     "library/away.py": "SHIFT = 0.125\n",
@@ -105,7 +107,10 @@ def made(tmp_path_factory) -> Path:
     done("run", "pack.inner.ends:Ends", *parts[:2], *common, "--out", "../packaged", cwd=at, **library)
     over = ["--ensemble", "members.csv", "--cache", "off", "--features"]
     done("run", "mine.py", "rmsd", "-p", "rmsd.selection=name CA", *over, "--out", "../many", cwd=at, **library)
-    done("bundle", "mixed", "packaged", "many", "--out", "all.zip", "--author", "N. N.", cwd=here)
+    bundled_run = himach(
+        "bundle", "mixed", "packaged", "many", "--out", "all.zip", "--author", "N. N.", cwd=here, code=0
+    )
+    assert bundled_run.stderr.count("late.py is in it as it is now") == 1
     data = here / "data"
     data.mkdir()
     for name in ("one", "two", "three"):
@@ -147,7 +152,7 @@ def test_all_comes_out_the_same_elsewhere(made, tmp_path, ranks):
     listed = lines[2 : 2 + len(scripts)]
     assert [line.split()[0] for line in listed] == sorted(scripts)  # before anything is run
     names = {Path(name).stem for name in scripts}
-    assert names >= {"mine", "helper", "away", "ends", "common"}
+    assert names >= {"mine", "helper", "late", "away", "ends", "common"}
 
 
 @pytest.mark.nightly
@@ -338,7 +343,7 @@ def test_a_script_that_needs_what_is_not_there_is_told(made, tmp_path):
     contents = collect_contents([read_folder(_at_home(made, out, tmp_path))])
     script = next(name for name in contents.members if name.endswith("mine.py"))
     members = {**contents.members, script: Payload.from_source(b"import not_installed_anywhere\n")}
-    broken = type(contents)(contents.runs, members)
+    broken = type(contents)(contents.runs, members, ())
     write_archive(tmp_path / "b.zip", {**members, METADATA: Payload.from_source(metadata(broken))})
     data = Inputs([made / "data" / "one.xtc", made / "data" / "two.xtc"], [made / "data" / "top.psf"])
     equal, lines = lines_of(tmp_path / "b.zip", data)
