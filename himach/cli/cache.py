@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from himach.io.datasets.listing import DatasetEntry
     from himach.io.store.store import Store
 
+#: Facts of a store that are bytes.
+SIZES = ("size", "free", "reserve", "quota", "used")
+
 
 @click.group(cls=CommandGroup)
 def cache() -> None:
@@ -192,7 +195,8 @@ def evict(dataset: str | None, aliens: bool, to: str | None, everything: bool, c
 @cache_option
 @quota_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; sizes are in bytes.")
-def status(cache: str | None, quota: str | None, as_json: bool) -> None:
+@click.option("--prometheus", is_flag=True, help="Print the numbers as metrics of Prometheus.")
+def status(cache: str | None, quota: str | None, as_json: bool, prometheus: bool) -> None:
     """Say where the store of this node lies and what it holds."""
     from himach.io.datasets import listing
     from himach.io.server import control
@@ -200,6 +204,12 @@ def status(cache: str | None, quota: str | None, as_json: bool) -> None:
     facts = {**listing.status(cache, quota), "server": control.status(cache)}
     if as_json:
         echo(json.dumps(facts, indent=2))
+        return
+    if prometheus:
+        metrics = {**facts, **{f"server_{name}": value for name, value in facts["server"].items()}}
+        numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
+        names = {name: f"himach_store_{name}{'_bytes' * (name in SIZES)}" for name in numbers}
+        echo("\n".join(f'{names[name]}{{node="{facts["node"]}"}} {value:.17g}' for name, value in numbers.items()))
         return
     if facts["identity"] is None and facts["datasets"] is not None:
         facts["identity"] = "none: there is no store yet"

@@ -12,7 +12,10 @@ Sections = Mapping[str, Sequence[str]]
 
 
 class Command(click.Command):
-    """A command; `sections` maps sections of its help to names of options."""
+    """A command that refuses a repeated option where click would silently take the last value.
+
+    `sections` maps sections of the help to names of options.
+    """
 
     def __init__(self, *args: Any, sections: Sections = MappingProxyType({}), **attributes: Any) -> None:
         super().__init__(*args, **attributes)
@@ -23,6 +26,17 @@ class Command(click.Command):
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
         rows = {option.name: row for option in options if (row := option.get_help_record(ctx)) is not None}
         write_sections(formatter, self._sections, rows, "Options")
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Turn the words of a command line into parameters."""
+        if args and not ctx.resilient_parsing:
+            _, _, order = self.make_parser(ctx).parse_args(list(args))
+            for param in dict.fromkeys(order):
+                single = isinstance(param, click.Option) and not param.multiple and not param.is_flag
+                if single and order.count(param) > 1:
+                    times = order.count(param)
+                    raise click.UsageError(f"{'/'.join(param.opts)} is given {times} times; give it once", ctx)
+        return super().parse_args(ctx, args)
 
 
 def write_sections(

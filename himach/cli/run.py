@@ -184,6 +184,13 @@ def user_defaults() -> dict[str, Any]:
     return values
 
 
+def describe_defaults() -> str:
+    """Return a text on the defaults and the file that sets them."""
+    values = user_defaults()
+    lines = [f"  {name:11} {values.get(name, default)}" for name, (_, default) in DEFAULTS.items()]
+    return "\n".join([f"defaults of 'himach run', which {config_directory() / 'config.toml'} can set:", *lines])
+
+
 def _add_defaults(options: dict[str, Any], ranks: int | None) -> int | None:
     """Add the user's defaults to options that are not set; return the number of ranks to start."""
     defaults = user_defaults()

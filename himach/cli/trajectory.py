@@ -10,6 +10,7 @@ import click
 
 from himach.cli import shared
 from himach.cli.command_group import Command
+from himach.cli.run import describe_defaults
 from himach.cli.shared import columns, echo, format_minute
 from himach.conversion.options import ConvertCommand, ConvertOptions
 from himach.conversion.target_files import removing_leftovers
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.argument("path", type=shared.SOURCE)
+@click.argument("path", type=shared.SOURCE, required=False)
 @shared.topology_option
 @shared.keywords_option
 @shared.cache_option
 @shared.server_option
 @shared.key_option
 def info(
-    path: Path,
+    path: Path | None,
     topology: Path | None,
     keywords: tuple[str, ...],
     cache: str | None,
@@ -41,8 +42,11 @@ def info(
 
     PATH is a trajectory file, a frame directory, or the name of a staged dataset. Where it cannot be reached, this
     says what the store of this node has kept of it. PATH may also be what --pairs of a run named, or the --out of a
-    run that did not end.
+    run that did not end. Without PATH, this says which defaults options have.
     """
+    if path is None:
+        echo(describe_defaults())
+        return
     if path.is_dir():
         from himach.checkpoint.listing import find_kept_frames
 

@@ -18,6 +18,7 @@ from support.commands import DATA, himach, run_python
 from support.ranks import clean_environment
 
 import himach as package
+from himach.cli.command_group import Command
 from himach.cli.run import run
 
 root = importlib.import_module("himach.cli").himach
@@ -122,6 +123,13 @@ def test_options_of_other_tools_lead_to_ours():
     assert "No such option '-b': it is --from TIME" in refused("run", "rmsd", *DATA, "-b", "100")
     assert "'--selection': it is -p selection=VALUE" in refused("run", "rmsd", *DATA, "--selection", "name CA")
     assert "'-f'; 'himach info --help'" in refused("info", "-f", "md.xtc")
+
+
+@pytest.mark.fresh
+def test_an_option_given_twice_is_refused_by_every_command():
+    assert all(isinstance(command, Command) for _, command in commands(root) if not isinstance(command, click.Group))
+    assert "--topology/-s is given 2 times" in refused("run", "rmsd", *DATA, "-s", "other.psf")
+    assert "--cache is given 2 times" in refused("cache", "list", "--cache", "a", "--cache", "b")
 
 
 @pytest.mark.fresh
@@ -300,6 +308,8 @@ def test_a_user_s_file_sets_defaults(tmp_path):
     home = {"XDG_CONFIG_HOME": str(tmp_path)}
     config.parent.mkdir()
     config.write_text(f'cache = "{tmp_path}/store"\nranks = 2\nconfidence = "off"\nfigure = ["svg", "pdf"]\n')
+    shown = himach("info", **home).stdout
+    assert str(config) in shown and f"cache       {tmp_path}/store" in shown and "ranks       2" in shown
     command = ("run", "rmsd", "-t", DCD, "-s", PSF, "--stop", "4", "-p", "selection=name CA")
     himach(*command, code=0, **home)  # writes no figure
     himach(*command, "--out", out, "--figure", "svg", code=0, **home)

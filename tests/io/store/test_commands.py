@@ -68,6 +68,9 @@ def test_status(place):
     assert (facts["datasets"], facts["native"], facts["alien"]) == (2, 1030, 20)
     assert facts["used"] == sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
     assert facts["free"] > 0
+    metrics = dict(line.rsplit(" ", 1) for line in cache(place, "status", "--prometheus").stdout.splitlines())
+    assert metrics[f'himach_store_used_bytes{{node="{facts["node"]}"}}'] == str(facts["used"])
+    assert metrics[f'himach_store_server_running{{node="{facts["node"]}"}}'] == "0"
     done = cache(place, "status", "--quota", "2GB")
     assert "quota        2.0 GB" in done.stdout
     assert "file system  " in done.stdout
