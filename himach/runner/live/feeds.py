@@ -114,7 +114,10 @@ class DatasetFeed(Feed):
             return None
         best = candidates[0]
         if not best.stamp.is_pushed:
-            raise UsageError(f"dataset {self._name} was staged from files: 'himach run' analyses what is there")
+            raise UsageError(
+                f"dataset {self._name} has frames of files, which are there: follow the file that grows (-t FILE), or "
+                "run over what is staged"
+            )
         dataset = self._store.dataset(best.name, best.generation, create=False)
         if not isinstance(dataset, Dataset):
             raise UsageError(f"dataset {self._name} is in another user's store, which cannot be followed")
