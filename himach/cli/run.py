@@ -76,6 +76,7 @@ def analysis_options(trajectory: str, without: tuple[str, ...] = ()) -> Callable
             help=trajectory,
         ),
         shared.topology_option,
+        shared.ensemble_option,
         shared.keywords_option,
         click.option(
             "-p", "parameters", multiple=True, metavar="NAME=VALUE",
@@ -102,7 +103,6 @@ def analysis_options(trajectory: str, without: tuple[str, ...] = ()) -> Callable
 
 @click.command(cls=Command, sections=SECTIONS)
 @analysis_options("Trajectory file, frame directory or dataset; several files follow one another.")
-@shared.ensemble_option
 @shared.server_option
 @shared.key_option
 @click.option(
@@ -143,8 +143,8 @@ def run(
 
 @click.command(cls=Command, sections=SECTIONS)
 @analysis_options(
-    "Running engine, imd://HOST:PORT; dataset that is being pushed; or file that grows.",
-    without=("frames", "max_time", "features"),
+    "Running engine, imd://HOST:PORT; dataset that is being pushed or staged; or file that grows.",
+    without=("frames", "max_time"),
 )
 @shared.dataclass_options(LiveOptions)
 @click.pass_context

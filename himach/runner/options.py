@@ -222,8 +222,8 @@ class Job(RunOptions):
     several: bool = False  # whether the result is a dict of outcomes, even of a single one
     command: Sequence[str] = ()  # words of the user's command, for the record
     earlier: Mapping[str, Any] | None = None  # record of the run that this one repeats
-    # Private directory that keeps pairs from one run of `himach.follow` to the next, or of a member under its
-    # ensemble's `out` until all are done.
+    # Private directory that keeps pairs from one run of `himach.follow` to the next, or of an ensemble under `out`
+    # until all its members are done.
     between: Path | None = None
     live: Mapping[str, Any] | None = None  # source and options of a run over arriving frames, for the record
     loaded: Mapping[str, str] = field(default_factory=dict)  # digests of files that modules opened when loaded, by path

@@ -301,9 +301,9 @@ def _sources(arguments: Mapping[str, Any]) -> dict[str, Any]:
             "trajectories": [] if trajectory is None else _paths(trajectory),
             "topology": None if topology is None else Path(strip_scheme(topology)),
             "keywords": dict(keywords or {}),
-            "ensemble": arguments.get("ensemble"),
+            "ensemble": arguments["ensemble"],
         }
-    for name, value in (("topology", topology), ("universe", keywords), ("ensemble", arguments.get("ensemble"))):
+    for name, value in (("topology", topology), ("universe", keywords), ("ensemble", arguments["ensemble"])):
         if value:
             raise UsageError(f"{name}: the run takes that of the Universe which it is given; leave it out")
     source = from_universe(trajectory)

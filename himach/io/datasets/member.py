@@ -32,7 +32,8 @@ class Member:
     name
         By which tables, errors and ``result.members`` call it.
     trajectory
-        A trajectory file, several that follow one another, a frame directory, or the name of a dataset.
+        A trajectory file, several that follow one another, a frame directory, the name of a dataset, or, of a run, a
+        running engine, ``imd://HOST:PORT``.
     topology
         Topology file; None: that of the run, else what the trajectory brings.
     group

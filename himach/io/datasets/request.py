@@ -79,8 +79,11 @@ class DatasetRequest:
 
     @property
     def engines(self) -> bool:
-        """Whether frames come from a running engine."""
-        return is_engine(self.trajectories)
+        """Whether frames come from a running engine, of the dataset or of any member."""
+        from himach.io.datasets.member import read_members
+
+        members = read_members(self.ensemble) if self.ensemble is not None else ()
+        return any(is_engine(source.trajectories) for source in (self, *members))
 
     def _set_fields(self, **values: Any) -> None:
         for name, value in values.items():

@@ -236,7 +236,9 @@ class MemberRunner:
         """Return the job of a member's run, which keeps its pairs in `folder`."""
         job, out, between = self.job, self.place.path, None
         own = member_job(job, member)
-        if out is not None and job.pairs is None:
+        if job.between is not None:
+            between = job.between / folder
+        elif out is not None and job.pairs is None:
             between = out / FOLDER / PAIRS / folder
             if time.time() < unrequested_keep_time(own, self.started) and not between.exists():
                 between = None  # checking whether kept pairs can be used takes as long as some map phases

@@ -1,6 +1,6 @@
 """Sources of arriving frames, a `Feed` each: `DatasetFeed` and `FileFeed` count the frames so far.
 
-`EngineFeed` starts a program that receives an engine's frames, and polls it.
+`EngineFeed` starts a receiving program for each engine, an `ImdClient`, and polls them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from typing import Any
 
 from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.io.datasets.lookup import find, list_names, open_cache
+from himach.io.datasets.member import Member, read_members
 from himach.io.datasets.request import DatasetRequest, FramesRequest
 from himach.io.push.address import EngineAddress
 from himach.io.push.held_slices import SUFFIX
 from himach.io.store.sizes import parse_size
 from himach.io.store.store import Dataset, Store
+from himach.output.file_names import lasting_name
 from himach.runner.options import LiveOptions
 from himach.staging.shares import GrowingFiles
 
@@ -37,8 +39,10 @@ class FramesSoFar:
     frames: int = 0  # frames before this number can be analysed
     late: bool = False  # whether the engine waits, or skips frames, until an update is done
     over: str = ""  # why no more frames will arrive; "" while they may
+    stored: bytes | None = None  # serialized numbers of this node's frames of a dataset that is being staged
     details: Mapping[str, Any] = field(default_factory=dict)  # for the record and messages
     error: HimachError | None = None  # why there is no frame; ends the run if no other node has any either
+    members: Mapping[str, int] | None = None
 
 
 class Feed:
@@ -81,7 +85,7 @@ class Feed:
 
 
 class DatasetFeed(Feed):
-    """A dataset that is being pushed."""
+    """A dataset that is being pushed or staged."""
 
     def __init__(self, name: Path, cache: str, idle: float | None) -> None:
         super().__init__(idle)
@@ -90,14 +94,15 @@ class DatasetFeed(Feed):
         if self._store is None:
             raise UsageError(f"{name} is no file, and there is no store to find it in{': ' * bool(reason)}{reason}")
         self._dataset: Dataset | None = None
+        self._pushed = False
 
     def poll(self) -> FramesSoFar:
         """Return the state of the frames in this node's store."""
         dataset = self._dataset = self._dataset or self._find_dataset()
         if dataset is None:
             missing = UsageError(
-                f"there is no file {self._name}, and no dataset of this name yet: begin to push it first, or say with "
-                "--idle for how long to wait"
+                f"there is no file {self._name}, and no dataset of this name yet: begin to push or stage it first, "
+                "or say with --idle for how long to wait"
             )
             # Slices may have been pushed to this node, of which no frame is complete yet.
             slices = isinstance(self._store, Store) and self._store.generations(f"{self._name}{SUFFIX}")
@@ -105,7 +110,9 @@ class DatasetFeed(Feed):
         dataset.refresh()
         numbers = dataset.native | dataset.alien
         frames = numbers.max() + 1 if numbers else 0
-        return FramesSoFar(frames, over=self.over(frames))
+        if self._pushed:
+            return FramesSoFar(frames, over=self.over(frames))
+        return FramesSoFar(over=self.over(len(numbers)), stored=numbers.serialize())
 
     def _find_dataset(self) -> Dataset | None:
         assert self._store is not None
@@ -113,11 +120,7 @@ class DatasetFeed(Feed):
         if not candidates:
             return None
         best = candidates[0]
-        if not best.stamp.is_pushed:
-            raise UsageError(
-                f"dataset {self._name} has frames of files, which are there: follow the file that grows (-t FILE), or "
-                "run over what is staged"
-            )
+        self._pushed = best.stamp.is_pushed
         dataset = self._store.dataset(best.name, best.generation, create=False)
         if not isinstance(dataset, Dataset):
             raise UsageError(f"dataset {self._name} is in another user's store, which cannot be followed")
@@ -138,28 +141,31 @@ class FileFeed(Feed):
         return FramesSoFar(frames, over=self.over(frames))
 
 
-def find_engine(request: FramesRequest) -> EngineAddress | None:
-    """Return the engine whose frames a request names; None if it names no engine."""
-    engine = next(filter(None, map(EngineAddress.parse, request.trajectories)), None)
-    if engine is not None and len(request.trajectories) > 1:
-        raise UsageError(f"{engine} is followed by no other trajectory, and follows none")
-    if engine is not None and request.topology is None:
-        raise UsageError(f"{engine} tells positions alone: name a topology file, too (--topology)")
-    return engine
+def find_engines(request: FramesRequest) -> dict[str, tuple[EngineAddress, FramesRequest | Member]]:
+    """Return the engines of the members of an ensemble by name; of a run without an ensemble by the name ""."""
+    sources: dict[str, FramesRequest | Member] = {"": request}
+    if request.ensemble is not None:
+        sources = {member.name: member for member in read_members(request.ensemble, request.topology)}
+    engines = {}
+    for name, source in sources.items():
+        engine = next(filter(None, map(EngineAddress.parse, source.trajectories)), None)
+        if engine is None:
+            continue
+        engines[name] = engine, source
+        label, topology = (f"member {name}: ", "") if name else ("", " (--topology)")
+        if len(source.trajectories) > 1:
+            raise UsageError(f"{label}{engine} is followed by no other trajectory, and follows none")
+        if source.topology is None:
+            raise UsageError(f"{label}{engine} tells positions alone: name a topology file, too{topology}")
+    return engines
 
 
-class EngineFeed(Feed):
-    """A running engine, by a program that receives its frames into this node's store."""
+class ImdClient:
+    """A program that receives an engine's frames into this node's store."""
 
-    def __init__(self, request: FramesRequest, live: LiveOptions) -> None:
-        super().__init__()
-        engine = find_engine(request)
-        assert engine is not None
-        dataset = live.dataset or f"live-{engine.host}-{engine.port}-{time.strftime('%Y%m%d-%H%M%S')}"
-        size = parse_size(live.buffer) if isinstance(live.buffer, str) else live.buffer
-        kept = DatasetRequest([Path(dataset)], request.topology, request.keywords, request.cache)
-        self._arguments = (engine, kept, replace(live, dataset=dataset, buffer=size or BUFFER))
-        self._analysed = 0
+    def __init__(self, engine: EngineAddress, request: DatasetRequest, live: LiveOptions) -> None:
+        self.analysed, self.stopped = 0, False  # the program learns them at the next poll
+        self._arguments = (engine, request, live)
         self._so_far = FramesSoFar()
         self._connection, other_end = Pipe()
         # In its own session the program does not get the terminal's Ctrl-C. It ends when the connection does.
@@ -180,7 +186,7 @@ class EngineFeed(Feed):
     def poll(self) -> FramesSoFar:
         """Return the state of the frames so far."""
         try:
-            self._connection.send((self._analysed, bool(self._stopped)))
+            self._connection.send((self.analysed, self.stopped))
             self._so_far = self._connection.recv()
         except (EOFError, OSError):
             if not self._so_far.over:
@@ -189,10 +195,6 @@ class EngineFeed(Feed):
                 details = {**self._so_far.details, "error": message}
                 self._so_far = replace(self._so_far, over=message, details=details, error=error)
         return self._so_far
-
-    def analysed(self, frames: int) -> None:
-        """Tell the program at the next poll that the frames before this number are analysed."""
-        self._analysed = frames
 
     def close(self) -> None:
         """End the program; received frames are kept."""
@@ -204,3 +206,57 @@ class EngineFeed(Feed):
             self._process.wait()
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
+
+
+class EngineFeed(Feed):
+    """The engine of a run, or those among the members of its ensemble."""
+
+    def __init__(self, request: FramesRequest, live: LiveOptions) -> None:
+        super().__init__()
+        engines = find_engines(request)
+        size = parse_size(live.buffer) if isinstance(live.buffer, str) else live.buffer
+        self._clients: dict[str, ImdClient] = {}
+        self._counts: Mapping[str, int] = {}  # frames at the last poll
+        for name, (engine, source) in engines.items():
+            dataset = live.dataset or f"live-{engine.host}-{engine.port}-{time.strftime('%Y%m%d-%H%M%S')}"
+            dataset = f"{dataset}-{lasting_name(name)}" if name else dataset
+            topology = None if source.topology is None else Path(source.topology)
+            kept = DatasetRequest([Path(dataset)], topology, request.keywords, request.cache)
+            options = replace(live, dataset=dataset, buffer=(size or BUFFER) // len(engines))
+            self._clients[name] = ImdClient(engine, kept, options)
+
+    def start(self) -> None:
+        """Connect all programs to their engines."""
+        for client in self._clients.values():
+            client.start()
+
+    def poll(self) -> FramesSoFar:
+        """Return the state of the frames in total and by member, with an error if all engines failed."""
+        states = {name: client.poll() for name, client in self._clients.items()}
+        self._counts = {name: state.frames for name, state in states.items()}
+        if "" in states:
+            return states[""]
+        reasons, errors = [state.over for state in states.values()], [state.error for state in states.values()]
+        return FramesSoFar(
+            sum(self._counts.values()),
+            any(state.late for state in states.values()),
+            "; ".join(dict.fromkeys(reasons)) if all(reasons) else "",
+            details={"members": {name: state.details for name, state in states.items()}},
+            error=errors[0] if all(errors) else None,
+            members=self._counts,
+        )
+
+    def analysed(self, frames: int) -> None:
+        """Tell each program that its frames before `frames`, of members those of the last poll, are analysed."""
+        for name, client in self._clients.items():
+            client.analysed = self._counts.get(name, 0) if name else frames
+
+    def stop(self) -> None:
+        """Make the programs leave the engines and store their frames; then `over` is set."""
+        for client in self._clients.values():
+            client.stopped = True
+
+    def close(self) -> None:
+        """End the programs; received frames are kept."""
+        for client in self._clients.values():
+            client.close()

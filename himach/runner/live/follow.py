@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from himach.errors import UsageError, checks_arguments
+from himach.io.datasets.member import Member
 from himach.io.datasets.request import FramesRequest
 from himach.output.record import Record
 from himach.ranks.collective import on_first_rank
@@ -45,6 +46,7 @@ def follow(
     buffer: int | str | None = None,
     stride_when_late: int | None = None,
     index: PathLike | None = None,
+    ensemble: PathLike | Sequence[Member] | None = None,
     start: int | None = None,
     stop: int | None = None,
     step: int | None = None,
@@ -68,8 +70,8 @@ def follow(
     analysis
         As of `himach.run`.
     source
-        Where frames come from: a running engine, ``imd://HOST:PORT``; the name of a dataset that is being pushed;
-        a file that grows, or several of which the last one does.
+        Where frames come from: a running engine, ``imd://HOST:PORT``; the name of a dataset that is being pushed or
+        staged; a file that grows, or several of which the last one does.
     topology
         Topology file; not needed where the source carries it.
     every
@@ -87,6 +89,8 @@ def follow(
         Bytes of an engine's frames, or a size such as ``"2GB"``, by which the analysis may be behind; None: 2 GB.
     stride_when_late
         Where the analysis is behind by more than `buffer`, keep every N-th frame, and do not pause the engine.
+    ensemble
+        In place of `source` many simulations, of which some are running engines.
     index, start, stop, step, transform, ranks, cache, memory, pairs, reuse, out, confidence, equilibration, progress
         As of `himach.run`.
     universe, **parameters

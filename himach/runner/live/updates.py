@@ -6,16 +6,20 @@ import signal
 import sys
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
+from pyroaring import BitMap64
+
 from himach.errors import HimachError, TrajectoryError, UsageError
+from himach.io.datasets.member import Member, read_members, truncate
 from himach.io.datasets.request import FramesRequest
 from himach.io.trajectories.urls.url_names import refuse_urls
 from himach.output.record import Record
@@ -24,7 +28,7 @@ from himach.ranks.collective import on_first_rank, run_collectively
 from himach.ranks.communicator import Communicator, World
 from himach.ranks.launch.preload import preload
 from himach.ranks.quiet import say
-from himach.runner.live.feeds import DatasetFeed, EngineFeed, Feed, FileFeed, FramesSoFar, find_engine
+from himach.runner.live.feeds import DatasetFeed, EngineFeed, Feed, FileFeed, FramesSoFar, find_engines
 from himach.runner.live.scratch_pairs import pairs_between
 from himach.runner.options import LiveOptions, RunOptions, Update
 from himach.staging.assemble import SliceAssembler
@@ -39,14 +43,19 @@ NARROW_OUTCOMES = 3
 
 def check_live(request: FramesRequest, live: LiveOptions) -> None:
     """Raise UsageError if the request or its options are invalid."""
-    engine = find_engine(request)
+    engines = find_engines(request)
+    if request.ensemble is not None and not engines:
+        raise UsageError(
+            "members of an ensemble are followed where they are running engines, imd://HOST:PORT; follow each file by "
+            "a run of its own, and run the ensemble over what they leave"
+        )
     refuse_urls(request.trajectories, "such files are not followed while they grow; run again when it is whole")
-    for name in () if engine else ("dataset", "buffer", "stride_when_late"):
+    for name in () if engines else ("dataset", "buffer", "stride_when_late"):
         if getattr(live, name) is not None:
             raise UsageError(f"{name} is for the frames of a running engine, imd://HOST:PORT")
-    if engine and request.cache == "off":
+    if engines and request.cache == "off":
         raise UsageError("a live run keeps its frames in this node's store: cache 'off' makes no sense here")
-    if engine and find_spec("imdclient") is None:
+    if engines and find_spec("imdclient") is None:
         raise UsageError("frames of a running engine need imdclient: pip install 'himach[live]'")
     for name in ("start", "stop", "step"):
         if isinstance(getattr(request, name), str):
@@ -62,6 +71,8 @@ def check_live(request: FramesRequest, live: LiveOptions) -> None:
 
 
 def _check_until(until: HalfWidth, request: FramesRequest, live: LiveOptions) -> None:
+    if request.ensemble is not None:
+        raise UsageError("until is about the intervals of one simulation: leave it out for an ensemble")
     if live.every is None:
         raise UsageError(f"until {until} is looked at when there is an outcome: say every how many frames (every)")
     if isinstance(request, RunOptions) and request.confidence == "off":
@@ -111,14 +122,12 @@ def go_live(
             so_far, stop = watcher.wait(done)
             count += 1
             details = {**so_far.details, "updates": count, **watcher.details}
-            dataset = so_far.details.get("dataset")
-            trajectories = request.trajectories if dataset is None else [Path(dataset)]
-            frames = {"trajectories": trajectories, "stop": stop}
+            frames = _frames_so_far(request, so_far, stop)
             try:
                 outcome, record = run(Update(frames, pairs, details, bool(so_far.over), stop > done))
             except HimachError:
-                if (name := _kept(so_far)) and world.comm.rank == 0:
-                    say(f"himach: the frames that came are kept as {name}", sys.stderr)
+                if (names := _datasets(so_far)) and world.comm.rank == 0:
+                    say(f"himach: the frames that came are kept as {names}", sys.stderr)
                 raise
             if so_far.over:
                 if not request.quiet and world.comm.rank == 0:
@@ -129,9 +138,32 @@ def go_live(
             feed.analysed(done)
 
 
-def _kept(so_far: FramesSoFar) -> str:
-    """Return text that names the dataset of an engine's frames; "" for other sources."""
-    return f"dataset {so_far.details['dataset']}" if "dataset" in so_far.details else ""
+def _frames_so_far(request: FramesRequest, so_far: FramesSoFar, stop: int) -> dict[str, Any]:
+    """Return the request fields that select the frames before `stop`.
+
+    Of an ensemble they name its members with their frames so far, without engines that have none yet.
+    """
+    if so_far.members is None or request.ensemble is None:
+        dataset = so_far.details.get("dataset")
+        return {"trajectories": request.trajectories if dataset is None else [Path(dataset)], "stop": stop}
+    members: list[Member] = []
+    for member in read_members(request.ensemble, request.topology):
+        count = so_far.members.get(member.name)
+        if count is None:  # no engine
+            members.append(member)
+        elif count or so_far.over:
+            end = request.stop if member.stop is None else member.stop
+            end = count if end is None or end < 0 else min(count, end)
+            dataset = Path(so_far.details["members"][member.name]["dataset"]) if count else member.trajectory
+            members.append(replace(member, trajectory=dataset, stop=end))
+    return {"ensemble": members}
+
+
+def _datasets(so_far: FramesSoFar) -> str:
+    """Return text that names the datasets of engines' frames; "" for other sources."""
+    feeds = so_far.details.get("members", {"": so_far.details}).values()
+    names = [details["dataset"] for details in feeds if "dataset" in details]
+    return f"dataset{'s' * (len(names) > 1)} {truncate(names)}" if names else ""
 
 
 def start_ranks(world: World) -> None:
@@ -172,7 +204,8 @@ class _Watcher:
 
     def _is_enough(self, so_far: FramesSoFar) -> bool:
         """Return whether no more frames are needed: all have come, intervals are narrow, or the user says so."""
-        reached = self.request.stop is not None and 0 <= self.request.stop <= so_far.frames
+        least = min((so_far.members or {"": so_far.frames}).values())
+        reached = self.request.stop is not None and 0 <= self.request.stop <= least
         return reached or self.narrow >= NARROW_OUTCOMES or self.comm.allreduce(self.interrupted.is_set()) > 0
 
     def check_width(self, record: Record | None) -> None:
@@ -192,6 +225,9 @@ class _Watcher:
     def _target(self, so_far: FramesSoFar, done: int) -> int:
         """Return the exclusive end of the next run's frames."""
         frames, every, stop = so_far.frames, self.live.every, self.request.stop
+        if so_far.members is not None:
+            due = so_far.over or so_far.late or (every is not None and frames // every > done // every)
+            return frames if due else done
         if stop is not None and stop >= 0:
             frames = min(frames, stop)
         if so_far.over:
@@ -200,7 +236,9 @@ class _Watcher:
         return frames if so_far.late and whole <= done else whole
 
     def _chosen(self, stop: int) -> int:
-        """Return how many frames before `stop` are selected."""
+        """Return how many frames before `stop` are selected; for an ensemble, how many have arrived."""
+        if self.request.ensemble is not None:
+            return stop
         return len(range(*slice(self.request.start, stop, self.request.step).indices(stop)))
 
     def _poll(self) -> FramesSoFar:
@@ -223,8 +261,14 @@ class _Watcher:
 
 def _combine(states: Sequence[FramesSoFar]) -> FramesSoFar:
     frames = max(state.frames for state in states)
+    stored = [state.stored for state in states if state.stored is not None]
+    if stored:
+        union = BitMap64.union(BitMap64(), *map(BitMap64.deserialize, stored))
+        # The first missing number is the first n for which at most n numbers are <= n.
+        frames = bisect_left(range(len(union)), True, key=lambda number: union.rank(number) <= number)
     over = next((state.over for state in states if state.over), "") if all(state.over for state in states) else ""
-    return FramesSoFar(frames, any(state.late for state in states), over, details=states[0].details)
+    late = any(state.late for state in states)
+    return FramesSoFar(frames, late, over, details=states[0].details, members=states[0].members)
 
 
 @contextmanager
@@ -256,12 +300,19 @@ def _interruptible(quiet: bool) -> Iterator[threading.Event]:
 
 
 def _say_end(so_far: FramesSoFar) -> None:
-    """Report why the run ended, where its frames are, and how often an engine paused or frames were left out."""
-    name, stats = _kept(so_far), so_far.details
-    say(f"himach: {so_far.over}, after {so_far.frames:,} frames{f', kept as {name}' if name else ''}", sys.stderr)
-    if stats.get("pauses"):
-        text = f"the engine was paused {stats['pauses']} times, {stats['paused']:.1f} s in all"
-        say(f"himach: warning: {text}", sys.stderr)
-    if stats.get("left_out"):
-        text = f"{stats['left_out']:,} frames were left out while the analysis was late"
-        say(f"himach: warning: {text}", sys.stderr)
+    """Report why the run ended, where its frames are, and how often engines paused or frames were left out."""
+    lines = [f"himach: {so_far.over}, after {so_far.frames:,} frames"]
+    if names := _datasets(so_far):
+        lines[0] += f", kept as {names}"
+    for name, stats in so_far.details.get("members", {"": so_far.details}).items():
+        label = f"member {name}: " if name else ""
+        if stats.get("pauses"):
+            lines.append(
+                f"himach: warning: {label}the engine was paused {stats['pauses']} times, {stats['paused']:.1f} s in all"
+            )
+        if stats.get("left_out"):
+            lines.append(
+                f"himach: warning: {label}{stats['left_out']:,} frames were left out while the analysis was late"
+            )
+    for line in lines:
+        say(line, sys.stderr)

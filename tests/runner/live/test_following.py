@@ -1,4 +1,4 @@
-"""Runs over what is being pushed or written, while it is; and over the frames of LAMMPS while it runs."""
+"""Runs over what is being pushed, staged or written, while it is; and over the frames of LAMMPS while it runs."""
 
 import json
 import os
@@ -9,6 +9,7 @@ import time
 import MDAnalysis as mda
 import numpy as np
 import pytest
+from pyroaring import BitMap64
 from runner.live.engines import ATOM_STYLE, UNITS, lammps, topology
 from support import commands
 from support.cache_data import Emit, frame_of, make, stage_on_nodes
@@ -16,7 +17,9 @@ from support.commands import same_files, write_analysis
 from support.io_samples import offsets_of
 
 import himach
-from himach.errors import TrajectoryError, UsageError
+from himach.errors import TrajectoryError
+from himach.runner.live import updates
+from himach.runner.live.feeds import FramesSoFar
 
 
 def in_thread(work):
@@ -109,11 +112,10 @@ def test_state_of_one_outcome_does_not_reach_the_next(tmp_path):
     assert result.outcome["runs"]["seen"] == [1]
 
 
-def test_a_dataset_of_files_is_not_followed(tmp_path):
-    topology, path = make(tmp_path, 2)
-    commands.himach("stage", path, "-s", topology, "--name", "run9", code=0)
-    with pytest.raises(UsageError, match="follow the file that grows"):
-        himach.follow(Emit(), "run9", topology, every=2, progress=False)
+@pytest.mark.parametrize(("kept", "frames"), [([[]], 0), ([[0, 2], [1, 3]], 4), ([[0, 1], [3]], 2), ([[1, 2]], 0)])
+def test_of_what_is_staged_only_what_has_no_gap_is_analysed(kept, frames):
+    seen = [FramesSoFar(stored=BitMap64(numbers).serialize()) for numbers in kept]
+    assert updates._combine(seen).frames == frames
 
 
 def test_slices_that_lie_on_one_node_of_several_are_followed(tmp_path):

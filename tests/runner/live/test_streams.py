@@ -105,7 +105,6 @@ def test_what_is_refused(tmp_path, monkeypatch):
         ({"topology": tmp_path / "none.gro"}, "there is no topology"),
         ({"source": top, "dataset": "run7"}, "for the frames of a running engine"),
         ({"source": "nothing", "every": 5}, "no dataset of this name yet"),
-        ({"ensemble": "members.csv"}, "no argument"),
     ]:
         with pytest.raises(UsageError, match=message):
             package.follow(Emit(), **(asked | more))

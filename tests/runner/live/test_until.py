@@ -1,5 +1,6 @@
 """Live runs: until, and between updates."""
 
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from himach.examples import load, sample
 from himach.io.trajectories.xdr_index import read_index
 from himach.planning.half_width import HalfWidth
 from himach.ranks.communicator import alone
-from himach.runner.live.scratch_pairs import pairs_between
+from himach.runner.live.scratch_pairs import LOCK, pairs_between
 
 TRAJECTORY, TOPOLOGY = sample("nanopore")
 RDF = ["rdf", "-p", "a=name K", "-p", "b=name O OH2"]
@@ -144,6 +145,44 @@ def scratch(tmp_path, monkeypatch):
     return place
 
 
+def folders(place):
+    return sorted(place.glob("himach-live-*"))
+
+
+def test_only_folders_of_ones_own_are_removed(scratch, tmp_path):
+    mine, other = scratch / "himach-live-mine", tmp_path / "other"
+    theirs = scratch / "himach-live-theirs"
+    for folder in (mine, other, theirs):
+        folder.mkdir()
+        (folder / LOCK).touch()
+    (scratch / "himach-live-link").symlink_to(other)
+    (scratch / "himach-live-file").write_text("")
+    if os.geteuid() == 0:
+        os.chown(theirs, 12345, 12345)
+    with pairs_between(alone(), None, None, True) as path:
+        assert path.parent.parent == scratch
+        assert os.stat(path.parent).st_mode & 0o777 == 0o700
+        assert not mine.exists()
+        assert (other / LOCK).exists()
+        assert (scratch / "himach-live-file").exists()
+        assert theirs.exists() == (os.geteuid() == 0)
+    assert not path.parent.exists()
+
+
+def test_many_at_once_keep_their_folders(scratch):
+
+    def one(comm):
+        there = []
+        for _ in range(20):
+            with pairs_between(alone(), None, None, True) as path:
+                path.mkdir()
+                there.append(path.exists())
+        return all(there)
+
+    assert on_threads(8, one) == [True] * 8
+    assert os.listdir(scratch) == []
+
+
 @pytest.mark.parametrize("out", [None, "out"])
 def test_nodes_keep_pairs_beside_out_or_say_that_they_have_no_place(tmp_path, scratch, capsys, out):
     def one(comm):
@@ -162,4 +201,4 @@ def test_nodes_keep_pairs_beside_out_or_say_that_they_have_no_place(tmp_path, sc
     else:
         assert first.parent == tmp_path
         assert not message
-    assert not [*tmp_path.glob("himach-live-*"), *scratch.iterdir()]
+    assert not folders(tmp_path)
