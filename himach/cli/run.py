@@ -62,7 +62,7 @@ SECTIONS = {
     "Ranks and memory": ("ranks", "oversubscribe", "memory"),
     "Cache": ("cache", "server", "key"),
     "Keeping and resuming": ("pairs", "reuse", "max_time", "rerun"),
-    "Output": ("out", "force", "table", "units", "figure", "features", "quiet", "dry_run"),
+    "Output": ("out", "force", "table", "units", "figure", "features", "quiet", "verbose", "log", "dry_run"),
     "Statistics": ("confidence", "equilibration"),
 }
 
@@ -91,6 +91,8 @@ def analysis_options(trajectory: str, without: tuple[str, ...] = ()) -> Callable
         shared.dataclass_options(TransformOptions),
         shared.dataclass_options(RunOptions, without),
         shared.quiet_option,
+        shared.verbose_option,
+        shared.log_option,
     )  # fmt: skip
 
     def add(command: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
@@ -123,6 +124,26 @@ quota_option = click.option(
 )
 
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Show no progress and no summary line.")
+
+
+def _set_environ(ctx: click.Context, param: click.Parameter, value: bool | Path | None) -> None:
+    """Let all ranks know of an option on messages."""
+    if isinstance(value, Path):
+        try:
+            value.open("a").close()
+        except OSError as error:
+            raise click.BadParameter(f"{value}: {error.strerror}", ctx, param) from None
+    if value and param.name:
+        os.environ[f"HIMACH_{param.name.upper()}"] = os.path.abspath(value) if isinstance(value, Path) else "1"
+
+
+verbose_option = click.option(
+    "--verbose", "-v", is_flag=True, callback=_set_environ, expose_value=False, help="Report each step with its time."
+)
+
+log_option = click.option(
+    "--log", type=PATH, metavar="FILE", callback=_set_environ, expose_value=False, help="Append messages to this file."
+)
 
 
 SIZES = frozenset(["size", "free", "reserve", "quota", "used", "copies"])

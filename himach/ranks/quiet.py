@@ -1,13 +1,18 @@
-"""Messages: `say` prints a line, `quiet_ranks` silences all but rank 0, `collect_warnings` records warnings."""
+"""Messages: `say` prints and logs a line, `quiet_ranks` silences all but rank 0, `collect_warnings` records warnings.
+
+They go to the logger ``himach``, too, and to the file ``$HIMACH_LOG``; with ``$HIMACH_VERBOSE`` details are printed.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any, TextIO
 
 from himach.errors import printable_lines
@@ -15,6 +20,9 @@ from himach.user_code import HIMACH
 
 #: Most texts that are recorded of the warnings of one line of code.
 MOST_TEXTS = 10
+
+log = logging.getLogger("himach")
+log.addHandler(logging.NullHandler())  # without it, logging would print warnings once more
 
 
 @contextmanager
@@ -71,13 +79,50 @@ def _once() -> Callable[..., None]:
             printed.add(text)
             encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
             line = printable_lines(f"himach: warning: {text}")
-            say(line.encode(encoding, "backslashreplace").decode(encoding), sys.stderr)
+            say(line.encode(encoding, "backslashreplace").decode(encoding), sys.stderr, logging.WARNING)
 
     return show
 
 
-def say(text: str, stream: TextIO) -> None:
-    """Write a line to a stream that may show a bar."""
+class _LogFile(logging.FileHandler):
+    """Log file; where it cannot be written, say so once and go on without it."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        log.removeHandler(self)
+        print(f"himach: HIMACH_LOG: {self.baseFilename}: {sys.exc_info()[1]}", file=sys.stderr, flush=True)
+        with suppress(OSError):  # of what is not written
+            self.close()
+
+
+@cache
+def open_log() -> None:
+    """Let messages of this process go to the log file, and details to standard error, as the environment says."""
+    handlers: list[logging.Handler] = []
+    if path := os.environ.get("HIMACH_LOG"):
+        try:
+            handlers.append(_LogFile(path, encoding="utf-8", errors="backslashreplace"))
+            handlers[0].setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        except OSError as error:
+            print(f"himach: HIMACH_LOG: {path}: {error.strerror}", file=sys.stderr, flush=True)
+    if os.environ.get("HIMACH_VERBOSE"):
+        handlers.append(logging.StreamHandler())
+        handlers[-1].addFilter(lambda record: record.levelno < logging.INFO)  # others are printed anyway
+    for handler in handlers:
+        log.addHandler(handler)
+        log.setLevel(logging.DEBUG)
+
+
+def log_detail(rank: int, text: str) -> None:
+    """Log what rank 0 has done."""
+    if rank == 0:
+        open_log()
+        log.debug(text)
+
+
+def say(text: str, stream: TextIO, level: int = logging.INFO) -> None:
+    """Write a line to a stream that may show a bar, and log it."""
+    open_log()
+    log.log(level, text.strip().removeprefix("himach: ").removeprefix("warning: ").removeprefix("error: "))
     tqdm = sys.modules.get("tqdm")
     if tqdm is None:
         print(text, file=stream, flush=True)

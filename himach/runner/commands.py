@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import sys
@@ -200,7 +201,7 @@ def report(error: BaseException) -> None:
         import traceback
 
         traceback.print_exception(error)
-    say(printable_lines(f"himach: error: {as_himach(error)}"), sys.stderr)
+    say(printable_lines(f"himach: error: {as_himach(error)}"), sys.stderr, logging.ERROR)
 
 
 def check_ranks(ranks: int | Ranks | None) -> None:

@@ -37,6 +37,7 @@ from himach.ranks.collective import (
 from himach.ranks.communicator import Communicator, World
 from himach.ranks.launch.stop_requests import StopRequests
 from himach.ranks.progress import Progress
+from himach.ranks.quiet import log_detail
 from himach.rows.tables import gather_tables, lead
 from himach.runner.kept_pairs import kept_pairs
 from himach.runner.methods_text import with_intervals
@@ -65,6 +66,7 @@ def perform(world: World, job: Job, started: float, common: EnsembleContext | No
         run = RankRun.open(world, job, common, started)
         run.place = place
         with closing_collectively(comm, run.opened), one_thread() if common is None else nullcontext():
+            log_detail(comm.rank, f"opened {len(run.opened.frames)} frames in {time.time() - run.opening:.2f} s")
             request = _request_fields(run)
             run.set_up()
             if run.files is not None:  # files that setup() opened
@@ -90,10 +92,13 @@ def _pass(run: RankRun) -> tuple[Passed, Counter[str], dict[str, float]]:
     comm = run.world.comm
     read = _count_jumps(run)
     ready = time.time()
-    run.assign()
+    share = run.assign()
     seconds = {"startup": ready - run.started, "zazen": time.time() - ready}
+    counts = ", ".join(f"{number} {kind}" for kind, number in share.counts.items())
+    log_detail(comm.rank, f"assigned frames: {counts}; {seconds['startup']:.2f} s after the start")
     with ranks_apart(comm):
         passed, source = _map_and_reduce(run)
+    log_detail(comm.rank, f"mapped and reduced, {time.time() - run.started:.2f} s after the start")
     span = "the frame" if len(run.opened.frames) == 1 else f"any of the {len(run.opened.frames)} frames"
     for chain, pairs in zip(run.chains, passed.mapped, strict=True):
         if not pairs:

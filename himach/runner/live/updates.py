@@ -8,7 +8,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
