@@ -79,8 +79,8 @@ def analysis_options(trajectory: str, without: tuple[str, ...] = ()) -> Callable
         shared.ensemble_option,
         shared.keywords_option,
         click.option(
-            "-p", "parameters", multiple=True, metavar="NAME=VALUE",
-            help="Set a parameter; with several analyses ANALYSIS.NAME=VALUE.",
+            "-p", "parameters", multiple=True, metavar="NAME=VALUE|@FILE",
+            help="Set a parameter; with several analyses ANALYSIS.NAME=VALUE. A TOML file sets several.",
         ),
         shared.ranks_option,
         click.option(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import importlib.util
+import json
 import os
 import sys
 import textwrap
@@ -20,6 +21,7 @@ from himach import examples
 from himach.adapted import adapted, is_foreign
 from himach.analysis import Analysis
 from himach.errors import AnalysisError, UsageError, nearest
+from himach.files import read_toml
 from himach.output.file_names import unique_names
 from himach.parameters import Parameter
 from himach.ranks.process_exit import is_interruption
@@ -203,9 +205,26 @@ def set_parameters(
         chain[0].label = label
     for chain, entry in zip(chains, recorded, strict=False):
         _restore(chain, entry)
-    for assignment in assignments:
+    for assignment in _with_files(assignments):
         _assign(chains, assignment)
     return [_build(chain) for chain in chains]
+
+
+def _with_files(assignments: Sequence[str]) -> list[str]:
+    """Return assignments with those of ``@FILE.toml`` in place of its name, but for names that are set beside it."""
+    own = [word for word in assignments if not word.startswith("@")]
+    names = {word.partition("=")[0] for word in own}
+    read = [assignment for word in assignments if word.startswith("@") for assignment in _read_file(word[1:])]
+    return [*(assignment for assignment in read if assignment.partition("=")[0] not in names), *own]
+
+
+def _read_file(path: str) -> list[str]:
+    """Return the assignments of a TOML file; a table has those of the analysis that it names."""
+    content = read_toml(path, f"-p @{path}")
+    tables = {name: value for name, value in content.items() if isinstance(value, dict)}
+    rows = [("", {name: value for name, value in content.items() if name not in tables}), *tables.items()]
+    texts = {f"{owner}{'.' if owner else ''}{name}": value for owner, row in rows for name, value in row.items()}
+    return [f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in texts.items()]
 
 
 def declared_stages(first: Analysis | type[Analysis]) -> list[Analysis | type[Analysis]]:

@@ -255,6 +255,21 @@ def test_parameters_of_stages(classes, assignments, settings):
     assert (WithInstance.then.longest, Stays.then, Gives.then) == (3, Mean, Taken)
 
 
+def test_a_file_sets_parameters_that_the_command_line_overrides(tmp_path):
+    file = tmp_path / "lab.toml"
+    file.write_text("cutoff = 3.2\nlongest = 5\n[Mean]\ndigits = 7\n")
+    (made,) = set_parameters([Stays], ["cutoff=4", f"@{file}"])
+    assert made.settings() == {"cutoff": 4.0, "digits": 1}
+    assert made.next_stage().settings() == {"longest": 5.0, "digits": 7}
+    for text, message in (
+        ("cutof = 1", "no parameter 'cutof'"),
+        ("cutoff = far", "lab.toml: the file is not TOML"),
+    ):
+        file.write_text(text)
+        with pytest.raises(himach.UsageError, match=message):
+            set_parameters([Stays], [f"@{file}"])
+
+
 def test_a_stage_takes_what_it_has_no_value_for_from_the_one_before():
     assert Gives(cutoff=4, digits=5).next_stage().settings() == {"longest": 10, "digits": 9, "cutoff": 4}
     assert "    cutoff   float, that of Gives" in describe_analysis(Gives).splitlines()
