@@ -1,4 +1,4 @@
-/* Pushing frames to the servers of several nodes; the public functions are in bodhi.h.
+/* Pushing frames and slices to the servers of several nodes; the public functions are in bodhi.h.
  *
  * A frame is copied into a slot and given to the server that its number names, or to the next one that takes it: so who
  * pushes a frame of this number once more meets the one that is there. Each server has a thread, which sends it what it
@@ -8,6 +8,7 @@
 #include "net/pusher.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/memory.h"
 #include "base/status.h"
 #include "segments/record.h"
 
@@ -108,7 +110,7 @@ static bool is_empty(const bodhi_pusher *p) {
     return p->facts.in_flight == 0;
 }
 
-int push_to_servers(bodhi_pusher *pusher, const bodhi_frame *frame) {
+static int push_to_servers(bodhi_pusher *pusher, const bodhi_frame *frame) {
     if (pusher == NULL || frame == NULL || frame->number < 0 || frame->number > BODHI_MAX_NUMBER ||
         frame->n_atoms < 1 || frame->positions == NULL || frame->n_atoms > (WIRE_MAX_FRAME - WIRE_FRAME_HEAD) / 40) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "a frame needs a number from 0 to %lld, 1 to %u atoms, and positions",
@@ -139,6 +141,66 @@ int bodhi_push(bodhi_pusher *pusher, const bodhi_frame *frame) {
                                                 "bodhi_push_open()");
     }
     return push_to_servers(pusher, frame);
+}
+
+/* --- Slices ------------------------------------------------------------------------------------------------------- */
+
+/* Put vectors in the order of the ids. */
+static float *in_order(float *vectors, const id_order *order, float *out) {
+    if (vectors == NULL || order->ascends) {
+        return vectors;
+    }
+    id_order_rows(order, vectors, out);
+    return out;
+}
+
+/* What of a slice is no number; NULL: nothing is. */
+static const char *what_is_nan(const bodhi_frame *frame) {
+    bool any = false;
+    for (int64_t i = 0; i < 3 * frame->n_atoms; i++) {
+        any |= isnan(frame->positions[i]);
+    }
+    return isnan(frame->time) ? "its time" : any ? "a position" : NULL;
+}
+
+int bodhi_push_slice(bodhi_pusher *pusher, const bodhi_frame *frame, const int64_t *ids) {
+    if (pusher == NULL || pusher->slices_of == 0 || frame == NULL || frame->number < 0 ||
+        frame->number > BODHI_MAX_NUMBER || frame->n_atoms < 0 || frame->n_atoms > pusher->slices_of ||
+        (frame->n_atoms > 0 && (frame->positions == NULL || ids == NULL))) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT,
+                          "a slice needs a pusher that was opened for slices, a number from 0 to %lld, and ids and "
+                          "positions of as many atoms as a frame has, or fewer",
+                          (long long)BODHI_MAX_NUMBER);
+    }
+    const char *nan = what_is_nan(frame);
+    if (nan != NULL) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "the slice of frame %lld: %s is no number (NaN)",
+                          (long long)frame->number, nan);
+    }
+    if (frame->n_atoms == 0) {
+        return BODHI_OK; /* a rank without atoms adds nothing to the frame */
+    }
+    int64_t wrong;
+    enum ids_order sorted = ids_sort(&pusher->order, ids, (size_t)frame->n_atoms, pusher->slices_of, &wrong);
+    if (sorted == IDS_NO_MEMORY) {
+        return bodhi_fail_memory();
+    }
+    if (sorted == IDS_WRONG) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT,
+                          "atom %lld of the slice of frame %lld is there twice, or not one of 0 to %lld",
+                          (long long)wrong, (long long)frame->number, (long long)pusher->slices_of - 1);
+    }
+    bodhi_frame slice = *frame;
+    size_t n = (size_t)frame->n_atoms;
+    if (!ARRAY_FIT(pusher->vectors, pusher->n_vectors, 9 * n)) {
+        return bodhi_fail_memory();
+    }
+    float *vectors = pusher->vectors;
+    slice.ids = pusher->order.sorted;
+    slice.positions = in_order(frame->positions, &pusher->order, vectors);
+    slice.velocities = in_order(frame->velocities, &pusher->order, vectors + 3 * n);
+    slice.forces = in_order(frame->forces, &pusher->order, vectors + 6 * n);
+    return pusher->direct.writer != NULL ? direct_push(pusher, &slice) : push_to_servers(pusher, &slice);
 }
 
 /* --- Flushing ---------------------------------------------------------------------------------------------------- */

@@ -116,12 +116,6 @@ void server_wake(const server *s);
 /* How many threads push in this process, those of abandoned pushers among them, which end soon. */
 int servers_running(void);
 
-/* --- push.c -------------------------------------------------------------------------------------------------------
- */
-
-/* Give a frame or a slice to the servers; as bodhi_push(). */
-BODHI_CHECKED int push_to_servers(bodhi_pusher *pusher, const bodhi_frame *frame);
-
 /* --- slices.c: the caller's thread alone ---------------------------------------------------------------------------
  */
 
@@ -137,7 +131,9 @@ BODHI_CHECKED int launch_name_slices(bodhi_pusher *p, const bodhi_slice_options 
 /* Open the store for slices. Errors: as bodhi_open(), bodhi_dataset_open() and bodhi_writer_open(), and CONFLICT. */
 BODHI_CHECKED int direct_open(bodhi_pusher *p, const bodhi_slice_options *slices);
 
-/* Show and acknowledge what was pushed. As bodhi_flush(). */
+/* Push a slice; every batch, or second, what was pushed is shown and acknowledged. As bodhi_append() and bodhi_flush().
+ */
+BODHI_CHECKED int direct_push(bodhi_pusher *p, const bodhi_frame *frame);
 BODHI_CHECKED int direct_flush(bodhi_pusher *p);
 
 /* Close without a flush that anybody hears of. */

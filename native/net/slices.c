@@ -1,4 +1,4 @@
-/* Pushing slices: whose they are, and straight to a store of this machine; see pusher.h.
+/* The datasets of slices, by their launch, and pushing straight to a store of this machine; see pusher.h.
  *
  * The slices of one rank in one launch are a dataset of their own, in which a slice is a frame with the atoms that the
  * rank has: what holds for frames holds for them, and those of two launches never meet in a frame. */
@@ -6,14 +6,12 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/io.h"
-#include "base/memory.h"
 #include "base/status.h"
 #include "segments/record.h"
 
@@ -134,7 +132,7 @@ int direct_flush(bodhi_pusher *p) {
     return status;
 }
 
-static int direct_push(bodhi_pusher *p, const bodhi_frame *frame) {
+int direct_push(bodhi_pusher *p, const bodhi_frame *frame) {
     direct_store *d = &p->direct;
     int status = bodhi_append(d->writer, frame);
     if (status < 0) {
@@ -154,64 +152,4 @@ void direct_close(bodhi_pusher *p) {
     bodhi_dataset_close(p->direct.dataset);
     bodhi_close(p->direct.store);
     p->direct = (direct_store){0};
-}
-
-/* --- Pushing ------------------------------------------------------------------------------------------------------ */
-
-/* Put vectors in the order of the ids. */
-static float *in_order(float *vectors, const id_order *order, float *out) {
-    if (vectors == NULL || order->ascends) {
-        return vectors;
-    }
-    id_order_rows(order, vectors, out);
-    return out;
-}
-
-/* What of a slice is no number; NULL: nothing is. */
-static const char *what_is_nan(const bodhi_frame *frame) {
-    bool any = false;
-    for (int64_t i = 0; i < 3 * frame->n_atoms; i++) {
-        any |= isnan(frame->positions[i]);
-    }
-    return isnan(frame->time) ? "its time" : any ? "a position" : NULL;
-}
-
-int bodhi_push_slice(bodhi_pusher *pusher, const bodhi_frame *frame, const int64_t *ids) {
-    if (pusher == NULL || pusher->slices_of == 0 || frame == NULL || frame->number < 0 ||
-        frame->number > BODHI_MAX_NUMBER || frame->n_atoms < 0 || frame->n_atoms > pusher->slices_of ||
-        (frame->n_atoms > 0 && (frame->positions == NULL || ids == NULL))) {
-        return bodhi_fail(BODHI_ERROR_ARGUMENT,
-                          "a slice needs a pusher that was opened for slices, a number from 0 to %lld, and ids and "
-                          "positions of as many atoms as a frame has, or fewer",
-                          (long long)BODHI_MAX_NUMBER);
-    }
-    const char *nan = what_is_nan(frame);
-    if (nan != NULL) {
-        return bodhi_fail(BODHI_ERROR_ARGUMENT, "the slice of frame %lld: %s is no number (NaN)",
-                          (long long)frame->number, nan);
-    }
-    if (frame->n_atoms == 0) {
-        return BODHI_OK; /* a rank without atoms adds nothing to the frame */
-    }
-    int64_t wrong;
-    enum ids_order sorted = ids_sort(&pusher->order, ids, (size_t)frame->n_atoms, pusher->slices_of, &wrong);
-    if (sorted == IDS_NO_MEMORY) {
-        return bodhi_fail_memory();
-    }
-    if (sorted == IDS_WRONG) {
-        return bodhi_fail(BODHI_ERROR_ARGUMENT,
-                          "atom %lld of the slice of frame %lld is there twice, or not one of 0 to %lld",
-                          (long long)wrong, (long long)frame->number, (long long)pusher->slices_of - 1);
-    }
-    bodhi_frame slice = *frame;
-    size_t n = (size_t)frame->n_atoms;
-    if (!ARRAY_FIT(pusher->vectors, pusher->n_vectors, 9 * n)) {
-        return bodhi_fail_memory();
-    }
-    float *vectors = pusher->vectors;
-    slice.ids = pusher->order.sorted;
-    slice.positions = in_order(frame->positions, &pusher->order, vectors);
-    slice.velocities = in_order(frame->velocities, &pusher->order, vectors + 3 * n);
-    slice.forces = in_order(frame->forces, &pusher->order, vectors + 6 * n);
-    return pusher->direct.writer != NULL ? direct_push(pusher, &slice) : push_to_servers(pusher, &slice);
 }
