@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from himach.errors import UsageError, checks_arguments
-from himach.io.datasets.request import FramesRequest
 from himach.output.record import Record
 from himach.ranks.collective import on_first_rank
 from himach.ranks.communicator import World, alone
@@ -125,7 +124,7 @@ def follow(
 
 
 def run_live(
-    request: FramesRequest,
+    request: RunOptions,
     live: LiveOptions,
     ranks: int | Ranks | None,
     update: Callable[[World, Ranks | None, Update], tuple[T, Record | None]],
