@@ -100,8 +100,7 @@ class Row:
     pairs and results of these it is ``results.rows`` in finish(), and a part of the outcome without it. Its columns
     are ``time_ps``, then those of the rows, then ``frame``. A row that lacks a column has None there.
 
-    Rows are never together in memory where they are many and the outcome is written: then columns of the table are
-    read in pieces (`himach.output.cells.LongCells`).
+    Where rows are many and the outcome is written, columns of numbers are `numpy.memmap`: they lie on the disk.
 
     Parameters
     ----------
@@ -280,7 +279,7 @@ class Analysis:
         """Turn key -> result, in key order, into the outcome. On rank 0. Without it: a table of keys and results.
 
         Where map() yields a `Row` a frame it gets their `Table`, which is the outcome without it; columns of a table
-        that is too long for one rank are read in pieces. Beside results the table is ``results.rows``.
+        that is long lie on the disk. Beside results the table is ``results.rows``.
         """
         raise AnalysisError(f"{self.label()} has no finish()")
 

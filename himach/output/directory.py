@@ -21,7 +21,6 @@ import numpy as np
 from himach.analysis import FRAME, TIME, Analysis
 from himach.errors import HimachError
 from himach.files import write_bytes
-from himach.output.cells import LongCells
 from himach.output.claim import RECORD, Claim, unique_folders
 from himach.output.figures.drawer import Drawer
 from himach.output.figures.drawing_process import start_drawing
@@ -171,10 +170,6 @@ def _write(thing: Any, name: str, kind: str, path: Path, units: bool) -> None:
     """Write a part of an outcome; `kind` is the format of a table's file beside its CSV, "" for any other file."""
     if kind:
         write_bytes(path, table_content(thing, name, kind))
-    elif isinstance(thing, Table) and thing.long is not None:
-        thing.long.write_table(path, csv_table(thing, units), thing)
-    elif isinstance(thing, LongCells) and thing.dtype is not None:
-        thing.write_array(path)
     else:
         write_bytes(path, csv_table(thing, units) if isinstance(thing, Table) else content(thing, units))
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from himach.errors import UsageError
 from himach.files import write_bytes
-from himach.output.cells import Cells, LongCells, plain, shortest
+from himach.output.cells import Cells, plain, shortest
 from himach.output.file_names import TABLES, table_formats
 from himach.output.table import Column, Table, as_table
 from himach.output.table_files import csv_table, table_content
@@ -78,8 +78,6 @@ def suffix(thing: Any) -> str:
         return ".csv"
     if isinstance(thing, TextFile):
         return thing.suffix
-    if isinstance(thing, LongCells):
-        return ".npy" if thing.dtype is not None else ".json"
     is_plain = isinstance(thing, np.ndarray) and not thing.dtype.hasobject and not isinstance(thing, np.ma.MaskedArray)
     return ".npy" if is_plain else ".json"
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from himach.analysis import FRAME, TIME
 from himach.errors import UsageError
 from himach.output.bridge import to_xarray
-from himach.output.cells import EXACT_INTEGERS, Cells, LongCells
+from himach.output.cells import EXACT_INTEGERS, Cells
 from himach.output.text import table_html, table_text
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Column:
             values = values.values
         if not _is_column(values):
             raise UsageError(f"Column: values must be a sequence (n,), not {_describe(values)}")
-        self.values: Cells | LongCells = _column(values)
+        self.values: Cells = _column(values)
         if role == "value" and len(self.values) and _usual_role("", self.values) != role:
             raise UsageError("Column: the role 'value' is one of real numbers, and not all cells are some")
         self.unit, self.estimate = unit, estimate
@@ -138,8 +138,8 @@ class Column:
 class Table(dict[str, Any]):
     """A dict of equally long columns that prints itself as a table.
 
-    Columns are arrays where the cells are numbers, lists where they are objects; of a table of rows that is too long
-    for one rank `himach.output.cells.LongCells`.
+    Columns are arrays where the cells are numbers, lists where they are objects. Arrays of a long table of
+    rows are `numpy.memmap`: they lie on the disk of the first rank's node.
 
     Parameters
     ----------
@@ -200,23 +200,6 @@ class Table(dict[str, Any]):
         lengths = {name: len(cells) for name, cells in self.items()}
         if len(set(lengths.values())) > 1:
             raise UsageError(f"Table: columns must be equally long, these have {lengths} rows")
-        long = [name for name, cells in self.items() if isinstance(cells, LongCells)]
-        if long and len(long) < len(self):
-            beside = ", ".join(map(repr, [name for name in self if name not in long]))
-            raise UsageError(
-                f"Table: column {beside} lies in memory, and {long[0]!r} is too long for it: yield what is in it as a "
-                "cell of the Row, or make two tables"
-            )
-
-    @property
-    def long(self) -> LongCells | None:
-        """A column, of a table whose columns are not in memory."""
-        first = next(iter(self.values()), None)
-        return first if isinstance(first, LongCells) else None
-
-    def whole(self) -> Table:
-        """Return the table with all its cells in memory."""
-        return Table({name: cells[:] for name, cells in self.items()}).take_notes(self)
 
     def take_notes(self, other: Table) -> Table:
         """Copy another table's metadata; return this table."""
@@ -264,8 +247,8 @@ def _usual_role(name: str, cells: Any) -> Role:
     """Return the default role of a column."""
     if name in (TIME, FRAME):
         return "x" if name == TIME else "label"
-    if isinstance(cells, np.ndarray | LongCells):
-        return "value" if cells.dtype is not None and cells.dtype.kind in "biuf" else "label"
+    if isinstance(cells, np.ndarray):
+        return "value" if cells.dtype.kind in "biuf" else "label"
     numeric = all(
         isinstance(cell, int | float | np.number) and not isinstance(cell, bool) for cell in cells if cell is not None
     )
@@ -409,7 +392,7 @@ def unique_columns(columns: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
 
 
 def _is_column(cells: Any) -> bool:
-    if isinstance(cells, Column | LongCells):
+    if isinstance(cells, Column):
         return True
     if isinstance(cells, np.ndarray):
         return cells.ndim == 1 and cells.dtype.names is None
@@ -421,23 +404,21 @@ def _is_column(cells: Any) -> bool:
 
 def _is_nested(cells: Any) -> bool:
     """Tell whether cells are lists, arrays or dicts: data of more than one dimension, no column."""
-    if isinstance(cells, Column | LongCells):
+    if isinstance(cells, Column):
         return False
     if isinstance(cells, np.ndarray) and cells.dtype != object:
         return False
     return any(isinstance(cell, list | Mapping) or (isinstance(cell, np.ndarray) and cell.ndim) for cell in cells)
 
 
-def _column(cells: Any) -> Cells | LongCells:
-    """Return cells as an array if all are numbers of one kind, else as a list; `LongCells` stay."""
-    if isinstance(cells, LongCells):
-        return cells
+def _column(cells: Any) -> Cells:
+    """Return cells as an array if all are numbers of one kind, else as a list."""
     if "numpy.ma" in sys.modules and isinstance(cells, np.ma.MaskedArray):  # numpy.ma takes a while to import
         cells = cells.filled(np.nan) if cells.dtype.kind == "f" else cells.tolist()
     elif not isinstance(cells, np.ndarray | list | tuple | range):
         cells = np.asarray(cells)
     if isinstance(cells, np.ndarray):
-        array = np.asarray(cells)
+        array = cells if isinstance(cells, np.memmap) else np.asarray(cells)
         if array.dtype.kind == "S":  # text of C or Fortran
             array = np.char.decode(array, "utf-8", "backslashreplace")
         return array if array.dtype.kind in "biufcMm" else array.tolist()

@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from himach.errors import UsageError
 from himach.output.bridge import clean, to_array, unify_types
-from himach.output.cells import EXACT_INTEGERS, PIECE_CELLS, Cells, LongCells, plain
+from himach.output.cells import EXACT_INTEGERS, PIECE_CELLS, Cells, plain
 from himach.output.table import Table, unique_columns
 
 #: Names of columns of times: they end in a unit of time, or contain the word.
@@ -36,7 +35,7 @@ def csv_table(table: Table, units: bool = False) -> Iterator[bytes]:
     return csv_pieces(table, head, quoted=any(b"\r" in piece for piece in csv_pieces(texts, head)))
 
 
-def csv_pieces(columns: Mapping[str, Cells | LongCells], head: Sequence[str], quoted: bool = False) -> Iterator[bytes]:
+def csv_pieces(columns: Mapping[str, Cells], head: Sequence[str], quoted: bool = False) -> Iterator[bytes]:
     """Yield columns as CSV with this header, in groups of rows: a row takes many times its bytes while it is made."""
     yield encode_text(rows_text([head], quoted))
     rows = max(map(len, columns.values()), default=0)
@@ -53,7 +52,7 @@ def header(table: Table, units: bool) -> list[str]:
     ]
 
 
-def csv_rows(columns: Mapping[str, Cells | LongCells]) -> Iterable[tuple[Any, ...]]:
+def csv_rows(columns: Mapping[str, Cells]) -> Iterable[tuple[Any, ...]]:
     """Return the rows of columns as the csv module takes them."""
     return zip(*(cell_texts(name, column[:]) for name, column in columns.items()), strict=True)
 
@@ -116,11 +115,6 @@ VIEW = """\
 
 def table_content(table: Table, name: str, kind: str) -> bytes:
     """Return the bytes of a table in a format other than CSV; raises TypeError if the format cannot hold it."""
-    if table.long is not None:
-        try:
-            table = table.whole()
-        except UsageError as error:
-            raise TypeError(str(error)) from None
     return _parquet(table) if kind == "parquet" else _netcdf(table) if kind == "nc" else _xvg(table, name)
 
 

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.errors import printable
-from himach.output.cells import EDGE_CELLS, Cells, LongCells, edge_cells, plain
+from himach.output.cells import EDGE_CELLS, Cells, edge_cells, plain
 
-Columns: TypeAlias = Mapping[str, Cells | LongCells]
+Columns: TypeAlias = Mapping[str, Cells]
 
 WIDEST_CELL = 40
 LARGE, SMALL = 1e7, 1e-4  # range in which a column of floats needs no exponents
@@ -37,12 +37,10 @@ def cells_text(cells: Cells) -> list[str]:
     return [_short(cell) for cell in cells]
 
 
-def alignment(cells: Cells | LongCells) -> str:
+def alignment(cells: Cells) -> str:
     """Return the alignment of a column: numbers to the right."""
     if isinstance(cells, np.ndarray):
         return "right" if cells.dtype.kind in "iufcm" else "left"
-    if isinstance(cells, LongCells):
-        return alignment(edge_cells(cells))
     numbers = [isinstance(cell, int | float) for cell in edge_cells(cells) if cell is not None]
     return "right" if numbers and all(numbers) else "left"
 
@@ -127,7 +125,7 @@ def table_html(columns: Columns, caption: str = "") -> str:
     return f"<table>{note}<thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
 
 
-def _html_cells(name: str, cells: Cells | LongCells) -> list[str]:
+def _html_cells(name: str, cells: Cells) -> list[str]:
     """Return a column's name and its displayed cells as HTML."""
     texts, gap = _display_texts(cells)
     style = f'style="text-align:{alignment(cells)}"'
@@ -150,7 +148,7 @@ def _fit_columns(columns: Columns, width: int) -> tuple[list[list[str]], list[st
     return text_columns, []
 
 
-def _align(name: str, cells: Cells | LongCells) -> list[str]:
+def _align(name: str, cells: Cells) -> list[str]:
     texts, gap = _display_texts(cells)
     title = printable(name)
     width = max(len(text) for text in [title, *texts, "..." if gap else ""])
@@ -162,7 +160,7 @@ def _align(name: str, cells: Cells | LongCells) -> list[str]:
     return lines
 
 
-def _display_texts(cells: Cells | LongCells) -> tuple[list[str], int]:
+def _display_texts(cells: Cells) -> tuple[list[str], int]:
     """Return the texts of displayed cells, and how many of them precede the gap (0 without one)."""
     if len(cells) <= MOST_ROWS:
         return cells_text(cells[:]), 0

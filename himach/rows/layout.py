@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -67,10 +67,3 @@ def chunk_cells(chunk: RowChunk, layout: Layout) -> dict[str, Cells]:
             numbers = isinstance(column, np.ndarray) and column.dtype in _PLAIN.values()
             cells[name] = np.asarray(column).tolist() if numbers else list(column)
     return cells
-
-
-def join_cells(parts: Sequence[Cells], dtype: np.dtype[Any] | None) -> Cells:
-    """Return the cells of a column as one array, or as a list of objects."""
-    if dtype is None:
-        return [cell for part in parts for cell in part]
-    return np.concatenate([np.empty(0, dtype), *parts])

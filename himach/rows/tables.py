@@ -1,8 +1,8 @@
-"""Tables of rows after a pass, in memory if they are short, else in pieces: `gather_tables()`."""
+"""Tables of rows after a pass, in memory if they are short, else on the disk: `gather_tables()`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,18 +10,19 @@ import numpy as np
 
 from himach.analysis import TIME
 from himach.engine.rows import RowChunk, RowStore
+from himach.engine.shuffle.spill import Scratch
 from himach.errors import UsageError
-from himach.output.cells import Cells, LongCells
 from himach.output.table import Column, Table
 from himach.ranks.collective import meet, on_first_rank
 from himach.ranks.communicator import Communicator, World
-from himach.rows.column import RowFile
-from himach.rows.layout import chunk_cells, join_cells, table_layout
+from himach.rows.layout import Layout, chunk_cells, table_layout
 
 T = TypeVar("T")
 
 #: Most bytes of the cells of a table in memory, if longer tables can be written to files.
 GATHERED_BYTES = 1 << 26
+#: Of columns in a file.
+ALIGNMENT = 16
 
 
 def gather_tables(
@@ -47,21 +48,23 @@ def gather_tables(
 def gather(comm: Communicator, store: RowStore, long: bool) -> Callable[[], Table]:
     """Move all ranks' rows to the first one (collective); return a function that returns their table there, or raises.
 
-    A `long` table is on the disk of that rank's node.
+    Numbers of a `long` table are on the disk of that rank's node.
     """
-    counts, *columns = zip(*comm.allgather((list(store.counts), store.names, store.kinds)), strict=True)
+    counts, *columns = zip(*comm.allgather((store.counts, store.names, store.kinds)), strict=True)
     layout = table_layout(zip(*columns, strict=True))
-    rows: list[dict[str, Cells]] | RowFile = []
-    failed: Exception | None = None
+    cells: dict[str, Any] = {}
+    row, failed = 0, None
     for key, owner in sorted((key, rank) for rank, keys in enumerate(counts) for key in keys):
         chunks = comm.gather(_chunk(store, key) if comm.rank == owner else None)
         try:
             if chunks is not None and failed is None:
                 if isinstance(chunks[owner], Exception):
                     raise chunks[owner]
-                if long and isinstance(rows, list):
-                    rows = RowFile(store.memory.directory, layout)
-                rows.append(chunk_cells(chunks[owner], layout))
+                if not cells:
+                    cells = _columns(layout, sum(map(sum, map(dict.values, counts))), store.memory.directory, long)
+                for name, own in chunk_cells(chunks[owner], layout).items():
+                    cells[name][row : row + len(own)] = own  # which makes a list longer
+                row += len(chunks[owner])
         except Exception as error:  # continue: the other ranks still send their chunks
             failed = error
     store.close()  # frees its disk space
@@ -69,12 +72,25 @@ def gather(comm: Communicator, store: RowStore, long: bool) -> Callable[[], Tabl
     def table() -> Table:
         if failed is not None:
             raise failed
-        if isinstance(rows, RowFile):
-            return rows.table()
-        cells = {name: join_cells([chunk[name] for chunk in rows], dtype) for name, dtype in layout.items()}
-        return Table({**cells, TIME: Column(cells[TIME], "ps")})
+        made = cells or _columns(layout, 0, store.memory.directory, False)
+        return Table({**made, TIME: Column(made[TIME], "ps")})
 
     return table
+
+
+def _columns(layout: Layout, rows: int, directory: Path, long: bool) -> dict[str, Any]:
+    """Return columns to be filled: lists of objects, and arrays, of a long table in a file without a name."""
+    if not long:
+        return {name: [] if dtype is None else np.empty(rows, dtype) for name, dtype in layout.items()}
+    sizes = {name: 0 if dtype is None else rows * dtype.itemsize for name, dtype in layout.items()}
+    stops = np.cumsum([-(-size // ALIGNMENT) * ALIGNMENT for size in sizes.values()]).tolist()
+    scratch = Scratch(directory)
+    memory = scratch.map(stops[-1])
+    scratch.close()
+    columns: dict[str, Any] = {}
+    for (name, dtype), size, start in zip(layout.items(), sizes.values(), [0, *stops], strict=False):
+        columns[name] = [] if dtype is None else memory[start : start + size].view(dtype)
+    return columns
 
 
 def _chunk(store: RowStore, key: int) -> RowChunk | Exception:
@@ -96,22 +112,3 @@ def lead(comm: Communicator, function: Callable[[], T]) -> T:
     if comm.rank:
         meet(comm)
     return on_first_rank(comm, first)
-
-
-def relocate_columns(outcomes: Sequence[Any], staged: Path, out: Path) -> None:
-    """Tell long columns of outcomes, written below `staged`, that their files move to `out`."""
-    for outcome in outcomes:
-        for cells in _long_cells(outcome):
-            cells.detach(staged, out)
-
-
-def _long_cells(value: Any) -> Iterator[LongCells]:
-    if isinstance(value, LongCells):
-        yield value
-    elif isinstance(value, Column):
-        yield from _long_cells(value.values)
-    elif isinstance(value, Table):  # its columns are all long, or none is
-        yield from value.values() if value.long is not None else ()
-    elif isinstance(value, Mapping | list | tuple):
-        for part in value.values() if isinstance(value, Mapping) else value:
-            yield from _long_cells(part)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -13,14 +15,13 @@ import numpy.typing as npt
 
 from himach.analysis import TIME
 from himach.errors import UsageError
-from himach.output.cells import LongCells
 from himach.output.parts import collect_tables, tabulate
 from himach.output.record import Record
 from himach.output.table import Column, Estimated, Table
 from himach.uncertainty import Estimate, count, halves, mean, of_blocks
 from himach.uncertainty import equilibration as equilibrated_at
 
-#: Most values that are used singly of a column that is not in memory; a longer one is averaged in this many bins.
+#: Most values that are used singly of a column on the disk; a longer one is averaged in this many bins.
 BINS = 1 << 16
 
 NONE = Record(
@@ -48,7 +49,7 @@ def add_estimates(
 def _estimate_table(name: str, table: Table, level: float, equilibration: str | float | None) -> Record:
     """Return a table's estimates for the record: means, and the method of the one with the least `n_eff`."""
     times = table.get(TIME)
-    times = times if isinstance(times, np.ndarray | LongCells) else None
+    times = times if isinstance(times, np.ndarray) else None
     means, half_widths, records = {}, {}, []
     for column, request in list(table.estimates.items()):
         try:
@@ -83,8 +84,6 @@ def _estimate_table(name: str, table: Table, level: float, equilibration: str | 
 
 def _limits(table: Table, column: str, request: Estimated, level: float) -> Record:
     """Add limits beside a column: of counts, of a curve by blocks of frames, or as a function returns them."""
-    if table.long is not None:
-        raise UsageError(f"it has {table.rows:,} rows, too many for limits beside them")
     if not table.rows:
         estimate, low, high = None, np.empty(0), np.empty(0)
     else:
@@ -134,12 +133,13 @@ def _evaluate(request: Estimated, values: Any, level: float) -> Estimate[Any]:
 def _mean(
     table: Table,
     column: str,
-    times: npt.NDArray[np.float64] | LongCells | None,
+    times: npt.NDArray[np.float64] | None,
     level: float,
     equilibration: str | float | None,
 ) -> tuple[Record, Estimate[float]]:
     """Return the mean of a time series, as a record and as an estimate."""
-    values, times = _in_memory(table[column], "means"), None if times is None else _in_memory(times, "firsts")
+    values = _thin(table[column], np.mean)
+    times = None if times is None else _thin(times, itemgetter(0))
     if times is not None and times[0] > times[-1]:  # the selection runs backwards, but equilibration does not
         values, times = values[::-1], times[::-1]
     start, cut = equilibrated_at(values), 0
@@ -168,8 +168,9 @@ def _mean(
     return record, result
 
 
-def _in_memory(cells: Any, statistic: str) -> Any:
-    """Return cells in memory; of more than `BINS`, a statistic of bins, which are short compared with blocks."""
-    if not isinstance(cells, LongCells):
+def _thin(cells: npt.NDArray[Any], statistic: Callable[[npt.NDArray[np.float64]], Any]) -> npt.NDArray[Any]:
+    """Return cells; of more than `BINS` on the disk, a statistic of bins, which are short compared with blocks."""
+    if not isinstance(cells, np.memmap) or len(cells) <= BINS:
         return cells
-    return np.asarray(cells) if len(cells) <= BINS else getattr(cells.bins(BINS), statistic)
+    edges = (np.arange(BINS + 1) * len(cells) // BINS).tolist()
+    return np.array([statistic(cells[start:stop].astype(np.float64)) for start, stop in pairwise(edges)])

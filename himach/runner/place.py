@@ -26,7 +26,6 @@ from himach.output.table import Table, default_outcome
 from himach.ranks.collective import on_first_rank
 from himach.ranks.communicator import World
 from himach.ranks.quiet import collect_warnings
-from himach.rows.tables import relocate_columns
 from himach.runner.estimates import add_estimates
 from himach.runner.options import Job
 
@@ -55,10 +54,7 @@ class OutcomePlace:
         self.claim.staged_files = staged
         job, results = self.job, [*zip(self.labels, analyses, outcomes, strict=True)]
         drawing = partial(located, method="plot", rank=0)
-        try:
-            return write_run(self.claim, results, record, drawing, job.drawer, job.units, job.table, job.figure)
-        finally:
-            relocate_columns(outcomes, self.claim.staged, self.claim.out)
+        return write_run(self.claim, results, record, drawing, job.drawer, job.units, job.table, job.figure)
 
 
 @contextmanager

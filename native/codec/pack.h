@@ -37,10 +37,6 @@ typedef struct {
 /* Pack positions into p->bytes and p->sizes. False: they stay raw, for want of a grid, gain or memory. */
 bool pack_positions(packer *p, const float *positions, uint32_t n_atoms, uint32_t block_atoms);
 
-/* The same for positions that come as steps of a grid: they are put to pack_room(), which is NULL if memory is out. */
-int32_t *pack_room(packer *p, uint32_t n_atoms, uint32_t block_atoms);
-bool pack_steps(packer *p, packed_grid grid, uint32_t n_atoms, uint32_t block_atoms);
-
 void packer_free(packer *p);
 
 /* Make the plan for frames like this one. False: memory is out. */

@@ -11,12 +11,11 @@ enum { FIRST = 8, PROBED = 64 /* values that a grid is tried on first */ };
 
 /* --- Memory ------------------------------------------------------------------------------------------------------ */
 
-int32_t *pack_room(packer *p, uint32_t n_atoms, uint32_t block_atoms) {
+static bool have_room(packer *p, uint32_t n_atoms, uint32_t block_atoms) {
     uint32_t most = n_atoms < block_atoms ? n_atoms : block_atoms;
-    bool there = ARRAY_FIT(p->steps, p->step_capacity, (size_t)n_atoms * PACKED_AXES) &&
-                 ARRAY_FIT(p->decoded, p->decoded_capacity, (size_t)most * PACKED_AXES) &&
-                 ARRAY_FIT(p->sizes, p->size_capacity, (n_atoms - 1) / block_atoms + 1);
-    return there ? p->steps : NULL;
+    return ARRAY_FIT(p->steps, p->step_capacity, (size_t)n_atoms * PACKED_AXES) &&
+           ARRAY_FIT(p->decoded, p->decoded_capacity, (size_t)most * PACKED_AXES) &&
+           ARRAY_FIT(p->sizes, p->size_capacity, (n_atoms - 1) / block_atoms + 1);
 }
 
 void packer_free(packer *p) {
@@ -230,17 +229,8 @@ static bool pack_by_plan(packer *p, uint32_t n_atoms, uint32_t block_atoms) {
     return done;
 }
 
-static bool pack(packer *p, uint32_t n_atoms, uint32_t block_atoms) {
-    return block_atoms <= PACKED_MAX_ATOMS && pack_by_plan(p, n_atoms, block_atoms) &&
-           p->n_bytes < (size_t)n_atoms * PACKED_AXES * sizeof(float) && is_right(p, n_atoms, block_atoms);
-}
-
 bool pack_positions(packer *p, const float *positions, uint32_t n_atoms, uint32_t block_atoms) {
-    return pack_room(p, n_atoms, block_atoms) != NULL && find_grid(p, positions, (size_t)n_atoms * PACKED_AXES) &&
-           pack(p, n_atoms, block_atoms);
-}
-
-bool pack_steps(packer *p, packed_grid grid, uint32_t n_atoms, uint32_t block_atoms) {
-    p->grid = grid;
-    return pack(p, n_atoms, block_atoms);
+    return block_atoms <= PACKED_MAX_ATOMS && have_room(p, n_atoms, block_atoms) &&
+           find_grid(p, positions, (size_t)n_atoms * PACKED_AXES) && pack_by_plan(p, n_atoms, block_atoms) &&
+           p->n_bytes < (size_t)n_atoms * PACKED_AXES * sizeof(float) && is_right(p, n_atoms, block_atoms);
 }

@@ -213,51 +213,6 @@ int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame) {
     return status == BODHI_MISS ? append_new(writer, frame, &header) : status;
 }
 
-/* Append a frame by its positions, which are those of steps. */
-static int append_steps(bodhi_writer *w, const bodhi_frame *frame, const int32_t *steps, packed_grid grid) {
-    size_t n = (size_t)frame->n_atoms * PACKED_AXES;
-    float *positions = malloc(n * sizeof *positions);
-    if (positions == NULL) {
-        return bodhi_fail_memory();
-    }
-    for (size_t i = 0; i < n; i++) {
-        positions[i] = packed_position((uint32_t)steps[i], grid);
-    }
-    bodhi_frame whole = *frame;
-    whole.positions = positions;
-    int status = bodhi_append(w, &whole);
-    free(positions);
-    return status;
-}
-
-int writer_append_xtc(bodhi_writer *w, const bodhi_frame *frame, const xtc_frame *coded, packed_grid grid) {
-    record_header header = {0};
-    int status = w->poisoned ? writer_fail_poisoned() : check_frame(w, frame, &header);
-    if (status != BODHI_OK) {
-        return status;
-    }
-    int32_t *steps = pack_room(&w->packer, header.n_atoms, header.block_atoms);
-    if (steps == NULL) {
-        return bodhi_fail_memory();
-    }
-    if (xtc_decode_steps(coded, header.n_atoms, header.n_atoms, steps) != XTC_OK) {
-        return bodhi_fail(BODHI_ERROR_ARGUMENT, "the coordinates of frame %lld are damaged", (long long)frame->number);
-    }
-    stored_frame stored;
-    status = find_stored(w, header.number, &stored);
-    if (status == BODHI_OK) {
-        stored_free(&stored);
-    } else if (status != BODHI_MISS) {
-        return status;
-    }
-    if (status == BODHI_OK || !w->packs || !pack_steps(&w->packer, grid, header.n_atoms, header.block_atoms)) {
-        return append_steps(w, frame, steps, grid);
-    }
-    field_blocks fields[FIELD_COUNT] = {{0}};
-    take_packed(&w->packer, &header, &fields[0]);
-    return append(w, &header, fields);
-}
-
 int bodhi_flush(bodhi_writer *writer, int durable) {
     if (writer == NULL) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "writer must be given");

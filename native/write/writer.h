@@ -7,7 +7,6 @@
 #include "codec/ids.h"
 #include "codec/pack.h"
 #include "store/dataset.h"
-#include "xtc/xtc.h"
 
 /* --- quota.c: room for what a writer appends, within the store's quota and the disk's reserve --------------------- */
 
@@ -104,9 +103,6 @@ struct bodhi_writer {
 };
 
 /* All functions return statuses as in bodhi.h. */
-
-/* As bodhi_append(), of positions compressed as in XTC: no float is made that is not needed. ARGUMENT: damaged, too. */
-int writer_append_xtc(bodhi_writer *w, const bodhi_frame *frame, const xtc_frame *coded, packed_grid grid);
 
 /* Turn errno of a failed call into a status; anything but a full disk or memory poisons the writer. */
 int writer_failed(bodhi_writer *w, const char *call);

@@ -284,11 +284,6 @@ static inline enum xtc_status go_on(decoder *d, size_t until, int32_t *steps) {
     return in.at > d->end ? XTC_SHORT : XTC_OK;
 }
 
-enum xtc_status xtc_decode_steps(const xtc_frame *frame, size_t n_atoms, size_t needed, int32_t *steps) {
-    decoder d;
-    return decoder_start(&d, frame, n_atoms) ? go_on(&d, needed, steps) : XTC_SENSELESS;
-}
-
 enum xtc_status xtc_decode(const xtc_frame *frame, float unit, float scale, size_t n_atoms, size_t needed, float *out,
                            size_t *used) {
     int32_t steps[3 * (SCALED_AT_ONCE + MOST_OF_RUN)] = {0};

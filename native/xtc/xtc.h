@@ -43,9 +43,6 @@ typedef struct {
 enum xtc_status xtc_decode(const xtc_frame *frame, float unit, float scale, size_t n_atoms, size_t needed, float *out,
                            size_t *used);
 
-/* The same to integers: position i is at (float)steps[i] * unit * scale, two roundings. */
-enum xtc_status xtc_decode_steps(const xtc_frame *frame, size_t n_atoms, size_t needed, int32_t *steps);
-
 /* --- xtc_encode.c ------------------------------------------------------------------------------------------------- */
 
 enum xtc_written {

@@ -148,7 +148,7 @@ def test_more_ranks_than_a_machine_can_do_with_are_refused():
     ("words", "message"),
     [
         (["run", "rmsd", "a.xtc", PSF], "a.xtc, .*psf stands where analyses do: a trajectory is named by -t PATH"),
-        (["run", "rmsd", "-t", PSF, "-s", DCD], "dcd, given as the topology, is a trajectory, .* other's place"),
+        (["run", "rmsd", "-t", PSF, "-s", DCD], "psf: its suffix is that of no format that MDAnalysis reads"),
         (["run", "rmsd", "-t", f"{Path(DCD).parent}/adk*.dcd"], r"no trajectory .*, but \d+ that match it: leave"),
         (["run", "rmsd", "-t", "adk.dcd", "-s", PSF], "'himach cache list' tells .*; did you mean '.*/adk_dims.dcd'"),
         (["run", "rmsd", "--strat", 3], r"\(Did you mean .*\?\) 'himach run --help'"),

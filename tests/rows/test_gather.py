@@ -1,8 +1,8 @@
 """Rows of all ranks on the first one: their columns, and files; disks that are full, chunks that cannot be read."""
 
-import itertools
 import resource
 import sys
+from itertools import chain, pairwise
 
 import numpy as np
 import pytest
@@ -14,12 +14,12 @@ import himach
 from himach.engine import Memory
 from himach.engine.pairs.emission import RowEmission
 from himach.engine.rows import RowChunk, RowStore
+from himach.engine.shuffle.spill import Scratch
 from himach.engine.stamps import Stamps
 from himach.errors import HimachError
 from himach.output.cells import plain
-from himach.output.table_files import csv_table
-from himach.rows.column import RowFile
-from himach.rows.layout import chunk_cells, join_cells, table_layout
+from himach.output.figures import plots
+from himach.rows.layout import chunk_cells, table_layout
 from himach.rows.tables import gather
 
 CHUNKS = 12
@@ -41,24 +41,23 @@ def table(folder, size=3, **options):
     return on_threads(size, lambda comm: rows(comm, folder, **options))[0]()
 
 
-def test_what_is_not_whole_takes_no_room(tmp_path):
-    long = table(tmp_path)
+def test_a_full_disk_is_an_error(tmp_path):
     usual = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300, usual[1]))
     try:
-        with pytest.raises(HimachError, match=r"a.csv cannot be written \(File too large\)"):
-            long.long.write_table(tmp_path / "a.csv", csv_table(long), long)
+        with pytest.raises(HimachError, match=r"cannot be written, in .*: File too large"):
+            table(tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, usual)
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("owner", "method"), [(RowStore, "chunk"), (RowFile, "append")])
+@pytest.mark.parametrize(("owner", "method"), [(RowStore, "chunk"), (Scratch, "map")])
 def test_a_chunk_that_cannot_be_read_or_kept_is_told_by_the_first_rank(monkeypatch, tmp_path, owner, method):
     before = getattr(owner, method)
 
     def failing(self, item):
-        if item == 7 or (method == "append" and item["frame"][0] == 70):
+        if item == 7 or method == "map":
             raise HimachError("the disk is broken")
         return before(self, item)
 
@@ -69,14 +68,17 @@ def test_a_chunk_that_cannot_be_read_or_kept_is_told_by_the_first_rank(monkeypat
         results[0][0]()
 
 
-@pytest.mark.parametrize("count", [1, 4, 7, 30])
-def test_bins_pass_over_what_is_no_number(tmp_path, count):
-    bins, x = table(tmp_path, nan=True)["x"].bins(count), table(tmp_path, nan=True, long=False)["x"]
-    edges = [len(x) * i // count for i in range(count + 1)]
-    parts = [x[start:stop] for start, stop in itertools.pairwise(edges)]
-    np.testing.assert_array_equal(bins.firsts, [part[0] for part in parts])
-    np.testing.assert_array_equal(bins.least, [np.fmin.reduce(part) for part in parts])
-    np.testing.assert_array_equal(bins.most, [np.fmax.reduce(part) for part in parts])
+@pytest.mark.parametrize("count", [1, 4, 7, 29, 100])
+def test_plots_get_the_least_and_the_most_of_bins(tmp_path, monkeypatch, count):
+    monkeypatch.setattr(plots, "BINS", count)
+    long, short = table(tmp_path, nan=True), table(tmp_path, nan=True, long=False)
+    thin, x, bins = plots.thin_tables({"a": long, "b": short}), short["x"], min(count, short.rows)
+    edges = [len(x) * i // bins for i in range(bins + 1)]
+    parts = [x[start:stop] for start, stop in pairwise(edges)]
+    np.testing.assert_array_equal(thin["a"]["x"][::2], [np.fmin.reduce(part) for part in parts])
+    np.testing.assert_array_equal(thin["a"]["x"][1::2], [np.fmax.reduce(part) for part in parts])
+    np.testing.assert_array_equal(thin["a"]["time_ps"][::2], short["time_ps"][edges[:-1]])
+    assert thin["b"] is short and list(thin["a"]) == ["time_ps", "x", "frame"]
 
 
 CELLS = st.one_of(
@@ -125,7 +127,9 @@ def test_columns_are_those_of_one_table(rows):
     assert list(layout) == ["time_ps", *names, "frame"]
     result = [chunk_cells(store.chunk(at), layout) for at in range(len(rows))]
     for name in names:
-        joined = himach.Table({name: join_cells([cells[name] for cells in result], layout[name])})[name]
+        parts = [cells[name] for cells in result]
+        cells = list(chain(*parts)) if layout[name] is None else np.concatenate(parts)
+        joined = himach.Table({name: cells})[name]
         assert same(joined, whole[name]), (name, joined, whole[name])
 
 

@@ -1,4 +1,4 @@
-"""Tables of rows that are too long for one rank: the files, and what finish() and results see of them."""
+"""Tables of rows on the disk of the first rank: the files, and what finish() and results see of them."""
 
 import json
 import pickle
@@ -11,8 +11,7 @@ import himach
 from himach.engine import rows as engine_rows
 from himach.engine.pairs import emission
 from himach.output import table_files
-from himach.output.cells import LongCells
-from himach.rows import column, tables
+from himach.rows import tables
 
 #: What makes tables of a hundred rows long ones, of many chunks, of which a rank holds few.
 SMALL = (
@@ -20,7 +19,6 @@ SMALL = (
     (tables, "GATHERED_BYTES", 0),
     (engine_rows, "HELD_BYTES", 500),
     (table_files, "PIECE_CELLS", 7),
-    (column, "PIECE_CELLS", 7),
 )
 
 
@@ -121,119 +119,44 @@ def test_files_of_kept_pairs_are_the_same(tmp_path, ranks):
     assert files(tmp_path / "then") == files(tmp_path / "short") == files(tmp_path / "again")
 
 
-def test_a_result_reads_the_file_of_its_table(tmp_path, ranks):
+def test_a_result_has_the_table(tmp_path, ranks):
     short = himach.run(Uneven(long=False), DCD, PSF)
     result = himach.run(Uneven(), DCD, PSF, out=tmp_path / "out", ranks=ranks)
-    table = result.outcome
-    assert isinstance(table["x"], LongCells) and table.rows == short.outcome.rows
+    table = pickle.loads(pickle.dumps(result.outcome))
+    assert isinstance(table["x"], np.memmap) and table.rows == short.outcome.rows
     assert repr(table) == repr(short.outcome) and table.units == short.outcome.units
-    for name in ("x", "late", "frame", "whole"):
-        assert [str(cell) for cell in table[name]] == [str(cell) for cell in short.outcome[name]]
-    np.testing.assert_array_equal(table["x"][40:70:3], short.outcome["x"][40:70:3])
-    assert table["x"][-3] == short.outcome["x"][-3] and table["text"][:9] == short.outcome["text"][:9]
-    np.testing.assert_allclose(table["x"].mean(), short.outcome["x"].mean(), rtol=1e-14)
-    for start in range(-15, 0):  # about where what is known without the file begins
-        np.testing.assert_array_equal(table["x"][start:], short.outcome["x"][start:])
-        assert table["text"][start] == short.outcome["text"][start]
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(table))["x"], short.outcome["x"])
+    for name, cells in short.outcome.items():
+        assert type(table[name]) is (list if isinstance(cells, list) else np.memmap)
+        assert list(map(str, table[name])) == list(map(str, cells))
     assert result.plot().axes[0].lines
     result.write(tmp_path / "copy")
     assert files(tmp_path / "copy") == files(tmp_path / "out")
-    with (tmp_path / "out" / "uneven.csv").open("a") as file:
-        file.write("1,2,3,4,5,6,7\n")
-    with pytest.raises(himach.UsageError, match=r"uneven.csv, which is another file by now"):
-        table["x"][30]
-    (tmp_path / "out" / "uneven.csv").write_text("another\n")
-    assert table["x"][2] == short.outcome["x"][2]  # which it knows without
-    with pytest.raises(himach.UsageError, match=r"uneven.csv, which is another file by now"):
-        table["x"][30]
-    (tmp_path / "out" / "uneven.csv").unlink()
-    with pytest.raises(himach.UsageError, match=r"uneven.csv, which cannot be read \(No such file"):
-        table["x"][30]
 
 
-class Reading(Plain):
+class Changing(Plain):
     def finish(self, results):
-        x, plain = results["x"], np.asarray(results["x"])
-        assert isinstance(x, LongCells) and len(x) == results.rows == 98
-        np.testing.assert_array_equal(np.concatenate(list(x.pieces(10))), plain)
-        np.testing.assert_array_equal([x[3], x[-1]], plain[[3, -1]])
-        for part in (slice(7, 3), slice(3, 50, 7), slice(None, None, -1), slice(40, 3, -5), slice(200, 300)):
-            np.testing.assert_array_equal(x[part], plain[part])
-        assert (x.min(), x.max()) == (plain.min(), plain.max())
-        np.testing.assert_allclose([x.mean(), x.std()], [plain.mean(), plain.std()], rtol=1e-14)
-        return {"seen": [1.0]}
+        results["x"] -= results["x"].min()
+        assert isinstance(results["x"], np.memmap) and len(results["x"]) == results.rows == 98
+        return {"table": {"x": himach.Column(results["x"], "nm"), "twice": 2 * results["x"]}, "frame": results["frame"]}
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_finish_reads_a_table_in_pieces(tmp_path, ranks, several):
-    done = himach.run(Reading(), DCD, PSF, out=tmp_path / "out", ranks=ranks if several else None)
-    assert done.outcome == {"seen": [1.0]}
+def test_finish_computes_with_columns_on_the_disk(tmp_path, ranks, several):
+    x = himach.run(Plain(long=False), DCD, PSF).outcome["x"]
+    result = himach.run(Changing(), DCD, PSF, out=tmp_path / "out", ranks=ranks if several else None)
+    np.testing.assert_array_equal(result["table"]["x"], x - x.min())
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "frame.npy"), np.arange(98))
+    assert result["table"].units == {"x": "nm"} and (result["table"]["twice"] == 2 * (x - x.min())).all()
 
 
-class Infinite(Long):
-    """Rows of numbers that are none, or large ones."""
-
-    name = "infinite"
-
-    def map(self, frame):
-        x = [1.0, np.inf, -np.inf, np.nan][frame.number // 20 % 4]
-        yield himach.Row(all=x, up=abs(x), none=x if x < 1 else 1.0, large=1e200 * (-1) ** frame.number)
-
-
-@pytest.mark.nightly(but=1)
-@pytest.mark.parametrize("several", [False, True])
-def test_columns_of_infinite_and_large_numbers_have_the_moments_of_numpy(tmp_path, ranks, several):
-    short = himach.run(Infinite(long=False), DCD, PSF, out=tmp_path / "short").outcome
-    table = himach.run(Infinite(), DCD, PSF, out=tmp_path / "out", ranks=ranks if several else None).outcome
-    assert files(tmp_path / "out").popitem()[1] == files(tmp_path / "short").popitem()[1]
-    for name in ("all", "up", "none", "large"):
-        long, plain = table[name], short[name]
-        np.testing.assert_array_equal(long[:], plain)
-        with np.errstate(all="ignore"):
-            np.testing.assert_array_equal([long.mean(), long.std()], [plain.mean(), plain.std()])
-            np.testing.assert_array_equal([long.min(), long.max()], [plain.min(), plain.max()])
-
-
-class Everywhere(Plain):
-    """Has columns in what is no table as yet."""
-
+class Raising(Plain):
     def finish(self, results):
-        columns = {"x": himach.Column(results["x"], "nm"), "y": himach.Column(results["y"])}
-        return {"table": columns, "listed": [results["frame"]]}
+        raise ValueError("no such thing")
 
 
-@pytest.mark.filterwarnings("ignore:.*'listed' of the outcome was not written")
-@pytest.mark.parametrize("several", [False, True])
-def test_columns_are_known_after_the_run_wherever_they_are(tmp_path, ranks, several):
-    short = himach.run(Plain(long=False), DCD, PSF).outcome
-    result = himach.run(Everywhere(), DCD, PSF, out=tmp_path / "out", ranks=ranks if several else None)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(result))["table"]["x"], short["x"])
-    (listed,) = result.outcome["listed"]
-    assert result["table"].units == {"x": "nm"} and listed.mean() == short["frame"].mean() and listed[-1] == 97
-    with pytest.raises(himach.UsageError, match="column 'frame' of 98 rows was not written, and is gone"):
-        listed[30]
-
-
-class Beside(Plain):
-    """Makes of a long table what cannot be one."""
-
-    what: str = "memory"
-
-    def finish(self, results):
-        if self.what == "raised":
-            raise ValueError("no such thing")
-        return himach.Table({"x": results["x"], "twice": 2 * np.asarray(results["x"])})
-
-
-@pytest.mark.nightly(but=1)
-@pytest.mark.parametrize(
-    ("what", "message"),
-    [("memory", "'twice' lies in memory, and 'x' is too long for it: yield"), ("raised", "no such thing")],
-)
-def test_an_error_of_finish_is_that_of_all_ranks(tmp_path, ranks, what, message):
-    with pytest.raises(himach.HimachError, match=message):
-        himach.run(Beside(what=what), DCD, PSF, out=tmp_path / "out", ranks=ranks)
+def test_an_error_of_finish_is_that_of_all_ranks(tmp_path, ranks):
+    with pytest.raises(himach.HimachError, match="no such thing"):
+        himach.run(Raising(), DCD, PSF, out=tmp_path / "out", ranks=ranks)
     assert not files(tmp_path / "out")
 
 
@@ -269,7 +192,7 @@ def test_long_texts_are_told_by_their_length(tmp_path, monkeypatch):
         pytest.raises(himach.UsageError, match=r"wordy: its table has 98 rows, 0.0 GB, and 0.0 GB may be taken"),
     ):
         himach.run(Wordy(), DCD, PSF, memory=8 << 20)
-    assert himach.run(Wordy(), DCD, PSF, memory=8 << 20, out=tmp_path / "out").outcome.long is not None
+    assert himach.run(Wordy(), DCD, PSF, memory=8 << 20, out=tmp_path / "out").outcome.rows == 98
 
 
 def test_no_row_at_all_is_an_empty_table(tmp_path, ranks):

@@ -58,6 +58,14 @@ class Scratch:
             self._fail("cannot be written", error)
         return start
 
+    def map(self, nbytes: int) -> Raw:
+        """Return so many bytes of the file, mapped for reading and writing; they outlast `close`."""
+        try:
+            os.posix_fallocate(self._file.fileno(), 0, nbytes)  # else a full disk would kill the process
+            return np.memmap(self._file, np.uint8, "r+", shape=(nbytes,))
+        except OSError as error:
+            self._fail("cannot be written", error)
+
     def spill(self, stack: MergedBlocks) -> FileBlock:
         """Write blocks of one kind as one block, several shards at a time."""
         bounds: Bounds = stack.bounds.sum(axis=0)

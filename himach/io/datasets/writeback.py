@@ -16,6 +16,7 @@ import numpy.typing as npt
 from himach.frame import RawFrame
 from himach.io.datasets.subsets import open_subset
 from himach.io.store.store import Dataset, StoreError
+from himach.io.trajectories import xtc
 
 FREE_SECONDS = 0.3  # allowed in any case: enough for all of a small trajectory
 FREE_PART = 0.06  # allowed beyond that even if no core is idle, as a part of the analysis's CPU time
@@ -103,6 +104,7 @@ class Writeback:
 
     def __post_init__(self) -> None:
         self._numbers: list[int] = []
+        self._positions = np.empty((0, 3), dtype=np.float32)  # of the coded frame that is written
         self._queue: deque[RawFrame] = deque()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -239,18 +241,18 @@ class Writeback:
         return frames
 
     def _write(self, frame: RawFrame) -> None:
-        stamp = (frame.number, frame.time, frame.box)
         try:
-            if frame.coded is None:
-                new = self.dataset.write(*stamp, frame.positions, frame.velocities, frame.forces)
-            else:
-                new = self.dataset.write_coded(*stamp, frame.coded)
-            if new:
+            if frame.coded is not None:
+                if len(self._positions) != frame.coded.n_atoms:
+                    self._positions = np.empty((frame.coded.n_atoms, 3), dtype=np.float32)
+                xtc.decode(frame.coded, self._positions)
+                frame.positions = self._positions
+            if self.dataset.write(frame.number, frame.time, frame.box, frame.positions, frame.velocities, frame.forces):
                 self._numbers.append(frame.number)
             else:
                 self._present += 1
         except ValueError as error:  # damaged beyond the atoms that the analysis needs
-            self._damaged = self._damaged or str(error)
+            self._damaged = self._damaged or f"frame {frame.number}: {error}"
 
 
 def _copy(frame: RawFrame) -> RawFrame:

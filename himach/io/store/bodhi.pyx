@@ -412,28 +412,6 @@ cdef class WriterHandle:
             status = check(bodhi_append(self.writer, &frame))
         return status != BODHI_EXISTS
 
-    def append_coded(self, number, double time, coded, box):
-        """The same of a frame that has positions only, as XTC compresses them; they are decoded whole."""
-        cdef bodhi_frame frame
-        cdef xtc_frame compressed
-        cdef packed_grid grid
-        cdef const uint8_t[::1] memory = coded.memory
-        cdef Py_ssize_t begin = coded.begin, n_bytes = coded.n_bytes
-        cdef int axis, status
-        self.require_open()
-        if begin < 0 or n_bytes < 0 or begin + n_bytes + XTC_PAD > memory.shape[0]:
-            raise ValueError("the memory does not hold the frame")
-        memset(&frame, 0, sizeof(frame))
-        frame.number, frame.time, frame.n_atoms = frame_number(number), time, coded.n_atoms
-        box = fill_box(&frame, box)
-        compressed.bytes, compressed.n_bytes, compressed.index = &memory[begin], n_bytes, coded.index
-        for axis in range(3):
-            compressed.least[axis], compressed.greatest[axis] = coded.ends[axis], coded.ends[3 + axis]
-        grid.unit, grid.scale = <float>(1.0 / coded.precision), coded.scale
-        with nogil:
-            status = writer_append_xtc(self.writer, &frame, &compressed, grid)
-        return check(status) != BODHI_EXISTS
-
     def stream(self):
         """Have all that will be appended written by a thread, past the page cache."""
         self.require_open()

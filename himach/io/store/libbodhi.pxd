@@ -136,22 +136,7 @@ cdef extern from "base/crc32c.h" nogil:
 cdef extern from "base/clock.h" nogil:
     int64_t now_ms()
 
-cdef extern from "xtc/xtc.h" nogil:
-    enum:
-        XTC_PAD
-    ctypedef struct xtc_frame:
-        const uint8_t *bytes
-        size_t n_bytes
-        int32_t least[3]
-        int32_t greatest[3]
-        int index
-
-cdef extern from "codec/packed.h" nogil:
-    ctypedef struct packed_grid:
-        float unit, scale
-
 cdef extern from "write/writer.h" nogil:
-    int writer_append_xtc(bodhi_writer *w, const bodhi_frame *frame, const xtc_frame *coded, packed_grid grid)
     int writer_begin_streaming(bodhi_writer *w, bint direct)
 
 cdef extern from "assemble/gather.h" nogil:

@@ -15,7 +15,6 @@ from pyroaring import BitMap64
 
 from himach.errors import StoreConflictError, StoreError, StoreFullError
 from himach.files import whole_file
-from himach.frame import Coded
 from himach.io.frame_source import WHOLE, ReadOptions
 from himach.io.store import bodhi
 from himach.io.store.bodhi import (
@@ -223,10 +222,6 @@ class Dataset(bodhi.DatasetHandle, CachedFrames):
         StoreFullError, frames since the last `flush` may be lost, and later calls may succeed.
         """
         return self.writer(native).append(number, time, positions, box, velocities, forces)
-
-    def write_coded(self, number: int, time: float, box: Vectors | None, coded: Coded, *, native: bool = False) -> bool:
-        """Append a frame of XTC-compressed positions only, as `write` does; all atoms are decoded."""
-        return self.writer(native).append_coded(number, time, coded, box)
 
     def writer(self, native: bool) -> bodhi.WriterHandle:
         """Return the writer of the frames of one kind."""

@@ -14,7 +14,7 @@ from typing import IO, Any
 from himach.analysis import Analysis, state_without_universe
 from himach.output.figures.drawer import Drawer
 from himach.output.figures.picture import canvas
-from himach.output.figures.plots import render_plot
+from himach.output.figures.plots import render_plot, thin_tables
 from himach.ranks.launch.code_pickle import CodePickler, by_value
 from himach.ranks.launch.preload import stand_ins
 from himach.ranks.process_exit import set_parent_death_signal
@@ -67,7 +67,7 @@ def _pack(label: str, analysis: Analysis, outcome: Any) -> bytes | None:
         copy: Any = object.__new__(type(type(analysis).__name__, (Analysis,), body))
         copy.__dict__.update({name: _LazyAttribute(state.get(name, b"")) for name in vars(analysis)})
         with by_value(modules):
-            CodePickler(file).dump((label, copy, outcome))
+            CodePickler(file).dump((label, copy, thin_tables(outcome)))
     except Exception:
         return None
     return file.getvalue()

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from himach.analysis import TIME, Analysis
-from himach.output.cells import BINS, LongCells
 from himach.output.figures.picture import canvas, encode_figure, style_context
 from himach.output.figures.time_series import POINTS_PER_INCH, draw_legend, draw_series
 from himach.output.parts import parts
 from himach.output.table import Table
 
 LINE = 10  # points, height of a legend's line
+BINS = 2000  # of the rows of a long table: more than a picture has columns
 PANEL = 0.72  # height of each inner panel, relative to a plot
 
 
@@ -93,32 +94,36 @@ def plot_table(table: Table, axes: Any) -> None:
 
 def numeric(table: Table) -> list[str]:
     """Return the names of the columns of real numbers."""
-    return [
-        name
-        for name, cells in table.items()
-        if isinstance(cells, np.ndarray | LongCells) and cells.dtype is not None and cells.dtype.kind in "iuf"
-    ]
+    return [name for name, cells in table.items() if isinstance(cells, np.ndarray) and cells.dtype.kind in "iuf"]
 
 
 def thin_tables(outcome: Any) -> Any:
-    """Return an outcome with tables too long for one rank replaced by envelopes.
+    """Return an outcome with tables on the disk replaced by envelopes.
 
     Each bin of rows gives two: the least and the most of numeric columns. Times and other columns have the bin's first
     cell in both.
     """
     if isinstance(outcome, Table):
-        return _envelope(outcome) if outcome.long is not None else outcome
+        return _envelope(outcome) if _is_long(outcome) else outcome
     if not isinstance(outcome, Mapping):
         return outcome
-    long = {name: thing for name, thing in outcome.items() if isinstance(thing, Table) and thing.long is not None}
+    long = {name: thing for name, thing in outcome.items() if isinstance(thing, Table) and _is_long(thing)}
     return {**outcome, **{name: _envelope(table) for name, table in long.items()}} if long else outcome
 
 
+def _is_long(table: Table) -> bool:
+    return any(isinstance(cells, np.memmap) for cells in table.values())
+
+
 def _envelope(table: Table) -> Table:
+    count = min(BINS, table.rows)
+    edges = (np.arange(count + 1) * table.rows // count).tolist()
     columns: dict[str, Any] = {}
     for name, cells in table.items():
-        bins = cells.bins(BINS)
-        sides = (bins.firsts, bins.firsts) if name == TIME or bins.means is None else (bins.least, bins.most)
-        both = [cell for pair in zip(*sides, strict=True) for cell in pair]
-        columns[name] = both if bins.means is None else np.array(both, cells.dtype)
+        if name == TIME or not isinstance(cells, np.ndarray) or cells.dtype.kind not in "iuf":
+            columns[name] = [cells[start] for start in edges[:-1] for _ in range(2)]
+        else:
+            parts = [cells[start:stop] for start, stop in pairwise(edges)]
+            both = [extreme.reduce(part) for part in parts for extreme in (np.fmin, np.fmax)]
+            columns[name] = np.array(both, cells.dtype)
     return Table(columns).take_notes(table)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from himach.errors import UsageError, checks_arguments
 from himach.io.datasets.member import Member
-from himach.io.datasets.request import FramesRequest
 from himach.output.record import Record
 from himach.ranks.collective import on_first_rank
 from himach.ranks.communicator import World, alone
@@ -129,7 +128,7 @@ def follow(
 
 
 def run_live(
-    request: FramesRequest,
+    request: RunOptions,
     live: LiveOptions,
     ranks: int | Ranks | None,
     update: Callable[[World, Ranks | None, Update], tuple[T, Record | None]],

@@ -8,7 +8,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
@@ -20,7 +20,6 @@ from pyroaring import BitMap64
 
 from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.io.datasets.member import Member, read_members, truncate
-from himach.io.datasets.request import FramesRequest
 from himach.io.trajectories.urls.url_names import refuse_urls
 from himach.output.record import Record
 from himach.planning.half_width import HalfWidth
@@ -41,7 +40,7 @@ POLL_SECONDS = 0.05  # seconds between polls of the feed
 NARROW_OUTCOMES = 3
 
 
-def check_live(request: FramesRequest, live: LiveOptions) -> None:
+def check_live(request: RunOptions, live: LiveOptions) -> None:
     """Raise UsageError if the request or its options are invalid."""
     engines = find_engines(request)
     if request.ensemble is not None and not engines:
@@ -70,16 +69,16 @@ def check_live(request: FramesRequest, live: LiveOptions) -> None:
         raise UsageError(f"idle is {live.idle}; it is a number of seconds above 0")
 
 
-def _check_until(until: HalfWidth, request: FramesRequest, live: LiveOptions) -> None:
+def _check_until(until: HalfWidth, request: RunOptions, live: LiveOptions) -> None:
     if request.ensemble is not None:
         raise UsageError("until is about the intervals of one simulation: leave it out for an ensemble")
     if live.every is None:
         raise UsageError(f"until {until} is looked at when there is an outcome: say every how many frames (every)")
-    if isinstance(request, RunOptions) and request.confidence == "off":
+    if request.confidence == "off":
         raise UsageError(f"until {until} is about intervals, and confidence is 'off'")
 
 
-def _make_feed(world: World, request: FramesRequest, live: LiveOptions) -> Feed:
+def _make_feed(world: World, request: RunOptions, live: LiveOptions) -> Feed:
     """Return the feed that this rank polls: of a dataset each node's first rank, of the rest the first rank."""
     make: Callable[[], Feed]
     polls = world.comm.rank == 0
@@ -94,7 +93,7 @@ def _make_feed(world: World, request: FramesRequest, live: LiveOptions) -> Feed:
 
 def go_live(
     world: World,
-    request: FramesRequest,
+    request: RunOptions,
     live: LiveOptions,
     run: Callable[[Update], tuple[T, Record | None]],
     ready: Callable[[], object] = lambda: None,
@@ -103,13 +102,10 @@ def go_live(
 
     `ready` waits until the ranks of `run` have started; only then an engine begins.
     """
-    between: AbstractContextManager[Path | None] = nullcontext()
-    if isinstance(request, RunOptions):
-        between = pairs_between(world, request.pairs, request.out, request.quiet)
     with (
         _interruptible(request.quiet) as interrupted,
         closing(run_collectively(world.comm, partial(_make_feed, world, request, live))) as feed,
-        between as pairs,
+        pairs_between(world, request.pairs, request.out, request.quiet) as pairs,
     ):
         preload(own=False)
         ready()
@@ -138,7 +134,7 @@ def go_live(
             feed.analysed(done)
 
 
-def _frames_so_far(request: FramesRequest, so_far: FramesSoFar, stop: int) -> dict[str, Any]:
+def _frames_so_far(request: RunOptions, so_far: FramesSoFar, stop: int) -> dict[str, Any]:
     """Return the request fields that select the frames before `stop`.
 
     Of an ensemble they name its members with their frames so far, without engines that have none yet.
@@ -175,7 +171,7 @@ class _Watcher:
     """Polls the feed, on all ranks together."""
 
     comm: Communicator
-    request: FramesRequest
+    request: RunOptions
     live: LiveOptions
     feed: Feed
     slices: SliceAssembler | None  # of a dataset that is being pushed

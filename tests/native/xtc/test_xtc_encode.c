@@ -55,7 +55,7 @@ static void check_head(const uint8_t *out, const xtc_written_frame *frame) {
 /* Decoded, it is the positions in whole steps. */
 static void check_decoded(const uint8_t *out, size_t n_bytes, const xtc_written_frame *frame) {
     static uint8_t coded[16 * ATOMS + HEAD + XTC_PAD];
-    static int32_t steps[3 * ATOMS];
+    static float steps[3 * ATOMS];
     xtc_frame read = {.bytes = coded, .n_bytes = word(out + 88), .index = (int)word(out + 84)};
     CHECK(float_of(out + 56) == frame->precision);
     for (size_t k = 0; k < 3; k++) {
@@ -65,12 +65,14 @@ static void check_decoded(const uint8_t *out, size_t n_bytes, const xtc_written_
     CHECK(n_bytes == HEAD + (read.n_bytes + 3) / 4 * 4);
     memcpy(coded, out + HEAD, read.n_bytes);
     memset(coded + read.n_bytes, 0xFF, XTC_PAD);
-    CHECK(xtc_decode_steps(&read, frame->n_atoms, frame->n_atoms, steps) == XTC_OK);
+    size_t used = 0;
+    CHECK(xtc_decode(&read, 1, 1, frame->n_atoms, frame->n_atoms, steps, &used) == XTC_OK && used == read.n_bytes);
     for (size_t i = 0; i < 3 * frame->n_atoms; i++) {
         const float nm = frame->positions[i] * frame->scale;
         const float scaled = nm * frame->precision;
-        CHECK(steps[i] == (int32_t)(float)((double)scaled + (nm >= 0 ? 0.5 : -0.5)));
-        CHECK(steps[i] >= read.least[i % 3] && steps[i] <= read.greatest[i % 3]);
+        const int32_t step = (int32_t)(float)((double)scaled + (nm >= 0 ? 0.5 : -0.5));
+        CHECK(steps[i] == (float)step);
+        CHECK(step >= read.least[i % 3] && step <= read.greatest[i % 3]);
     }
     for (size_t at = HEAD + read.n_bytes; at < n_bytes; at++) {
         CHECK(out[at] == 0);
