@@ -5,8 +5,6 @@ In reading order: `harness` (how things are timed and told), `runs` (whole runs,
 only benchmarks need), ``results/``. Installed as ``himach.benchmarks``; `FOLDER` is where.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 __all__ = ["FOLDER"]

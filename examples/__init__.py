@@ -4,8 +4,6 @@ Each is one file, written as a user would write it. `BUILTINS` names them, `load
 of the small trajectories that come with himach (``data/README.md`` says what they are).
 """
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -86,7 +84,7 @@ def built_in_hint(name: str) -> str:
     return f"; did you mean {here!r}?" if here else nearest(name.lower(), BUILTINS)
 
 
-def load(name: str) -> type[Analysis]:
+def load(name: str) -> "type[Analysis]":
     """Import the built-in analysis of this name.
 
     Raises

@@ -1,7 +1,5 @@
 """Charges and atomic numbers of atoms, and what these count for in sums that are exact."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +22,7 @@ SMALL_MASS, SMALL_CHARGE = 1e-5, 1e-6
 SAME_MASS = 0.05
 
 
-def get_charges(atoms: AtomGroup, analysis: Any) -> Floats:
+def get_charges(atoms: "AtomGroup", analysis: Any) -> Floats:
     """Return the charges of atoms in e, float64 (n,).
 
     Parameters
@@ -73,7 +71,7 @@ def get_charges(atoms: AtomGroup, analysis: Any) -> Floats:
     return charges
 
 
-def get_atomic_numbers(atoms: AtomGroup, analysis: Any) -> npt.NDArray[np.int64]:
+def get_atomic_numbers(atoms: "AtomGroup", analysis: Any) -> npt.NDArray[np.int64]:
     """Return the atomic numbers of atoms, int64 (n,).
 
     They are those of elements, or of masses for atoms without an element; sites without mass, such as those of water
@@ -110,7 +108,7 @@ def _atomic_number(symbol: str, mass: float) -> int:
     return int(SYMB2Z.get(nearest.capitalize(), -1)) if difference < SAME_MASS else -1
 
 
-def whole_weights(atoms: AtomGroup, analysis: Any) -> tuple[float, Floats | None]:
+def whole_weights(atoms: "AtomGroup", analysis: Any) -> tuple[float, Floats | None]:
     """Return a small unit, and the weight of each atom in it, integers as float64 (n,).
 
     Parameters

@@ -1,7 +1,5 @@
 """What the built-in analyses share: parameters that are checked and named in errors, times, box vectors."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from typing import TYPE_CHECKING
@@ -20,7 +18,7 @@ WATER_RESIDUES = "resname HOH SOL WAT H2O TIP3 TIP3P TIP4 TIP4P SPC SPCE"
 WATER = f"{WATER_RESIDUES} and name O OW OH2"
 
 
-def select(universe: Universe, analysis: himach.Analysis, parameter: str) -> AtomGroup:
+def select(universe: "Universe", analysis: himach.Analysis, parameter: str) -> "AtomGroup":
     """Return the atoms that a parameter of an analysis selects, at least one.
 
     Raises

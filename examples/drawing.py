@@ -1,7 +1,5 @@
 """What plots of the built-in analyses share: panels, axes of times, bands of intervals, means, figures in words."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

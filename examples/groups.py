@@ -1,7 +1,5 @@
 """Groups of atoms and their names: several selections in one parameter, heavy atoms, labels of residues."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -33,7 +31,7 @@ def split_name(text: str) -> tuple[str, str]:
     return (match[1], match[2].strip()) if match else (text.strip(), text.strip())
 
 
-def named_selections(universe: Universe, analysis: Any, parameter: str) -> dict[str, AtomGroup]:
+def named_selections(universe: "Universe", analysis: Any, parameter: str) -> "dict[str, AtomGroup]":
     """Return the groups of a parameter with a list of selections, by name, in the given order.
 
     Raises
@@ -53,7 +51,7 @@ def named_selections(universe: Universe, analysis: Any, parameter: str) -> dict[
     return groups
 
 
-def heavy_atoms(atoms: AtomGroup) -> AtomGroup:
+def heavy_atoms(atoms: "AtomGroup") -> "AtomGroup":
     """Return the atoms that are no hydrogens: by elements, or by names if the topology has none.
 
     Names of hydrogens begin with H, or with digits and H. Masses do not tell: some simulations make hydrogens heavier.
@@ -63,7 +61,7 @@ def heavy_atoms(atoms: AtomGroup) -> AtomGroup:
     return atoms[np.char.upper(np.array(kinds, dtype=str)) != "H"]
 
 
-def residue_labels(residues: ResidueGroup) -> list[str]:
+def residue_labels(residues: "ResidueGroup") -> list[str]:
     """Return labels of residues: ``ALA12``, or ``A:ALA12`` if there are several segments.
 
     Labels that several residues have include the index, ``ALA12 (resindex 11)``.
@@ -77,7 +75,7 @@ def residue_labels(residues: ResidueGroup) -> list[str]:
     ]
 
 
-def _labels(residues: ResidueGroup, by_segment: bool) -> list[str]:
+def _labels(residues: "ResidueGroup", by_segment: bool) -> list[str]:
     segments = residues.segids if by_segment else np.full(len(residues), "")
     names = residues.resnames if hasattr(residues, "resnames") else np.full(len(residues), "")
     icodes = residues.icodes if hasattr(residues, "icodes") else np.full(len(residues), "")
@@ -87,7 +85,7 @@ def _labels(residues: ResidueGroup, by_segment: bool) -> list[str]:
     ]
 
 
-def name_columns(group: AtomGroup | ResidueGroup) -> dict[str, himach.Column]:
+def name_columns(group: "AtomGroup | ResidueGroup") -> dict[str, himach.Column]:
     """Return columns of what a topology calls residues or atoms: chain, resid and resname, of atoms also their name."""
     attributes = {"chain": "segids", "resid": "resids", "resname": "resnames", "name": "names"}
     names = {column: getattr(group, attribute, None) for column, attribute in attributes.items()}
@@ -95,7 +93,7 @@ def name_columns(group: AtomGroup | ResidueGroup) -> dict[str, himach.Column]:
     return {column: himach.Column(cells, role="label") for column, cells in texts.items()}
 
 
-def residue_numbers(atoms: AtomGroup) -> tuple[npt.NDArray[np.int64], ResidueGroup]:
+def residue_numbers(atoms: "AtomGroup") -> "tuple[npt.NDArray[np.int64], ResidueGroup]":
     """Return the residue number of each atom, int64 (n,) from 0, and these residues."""
     _, numbers = np.unique(atoms.resindices, return_inverse=True)
     return numbers.astype(np.int64), atoms.residues

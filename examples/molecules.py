@@ -1,7 +1,5 @@
 """Molecules and residues as wholes: which atoms they have, and where their centres of mass are in a frame."""
 
-from __future__ import annotations
-
 import warnings
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,10 +26,10 @@ Ints = npt.NDArray[np.int64]
 class Singles:
     """Atoms, each by itself, with what `Centers` have."""
 
-    def __init__(self, atoms: AtomGroup) -> None:
+    def __init__(self, atoms: "AtomGroup") -> None:
         self.indices = self.numbers = np.asarray(atoms.indices, np.int64)
 
-    def locate(self, frame: Frame) -> npt.NDArray[np.float32]:
+    def locate(self, frame: "Frame") -> npt.NDArray[np.float32]:
         """Return their positions in a frame, float32 (n, 3), Å."""
         return frame.positions[self.indices]
 
@@ -70,7 +68,9 @@ class Centers:
     box. Without a box, atoms are taken where they are.
     """
 
-    def __init__(self, atoms: AtomGroup, analysis: Any, by: Literal["residue", "molecule"], whole: bool = True) -> None:
+    def __init__(
+        self, atoms: "AtomGroup", analysis: Any, by: Literal["residue", "molecule"], whole: bool = True
+    ) -> None:
         universe, selected = atoms.universe, np.unique(atoms.indices)
         bonds = get_bonds(universe)
         numbers = numbers_by(universe, analysis, by, bonds)
@@ -95,7 +95,7 @@ class Centers:
             residue = residue_labels(universe.atoms[self.indices[first[massless[:1]]]].residues)[0]
             raise himach.UsageError(f"{analysis.label()}: the selected atoms of the {by} of {residue} have no mass")
 
-    def locate(self, frame: Frame) -> npt.NDArray[np.float64]:
+    def locate(self, frame: "Frame") -> npt.NDArray[np.float64]:
         """Return the centres in a frame, float64 (k, 3), Å; they may lie beyond the box."""
         positions = frame.positions[self.indices]
         if len(self.tree) and frame.box is not None:
@@ -104,14 +104,14 @@ class Centers:
 
 
 def make_points(
-    atoms: AtomGroup, analysis: Any, by: Literal["atom", "residue", "molecule"], whole: bool = True
+    atoms: "AtomGroup", analysis: Any, by: Literal["atom", "residue", "molecule"], whole: bool = True
 ) -> Singles | Centers:
     """Return atoms as points: single ones, or the `Centers` of their residues or molecules."""
     return Singles(atoms) if by == "atom" else Centers(atoms, analysis, by, whole)
 
 
 def numbers_by(
-    universe: Universe, analysis: Any, by: Literal["residue", "molecule"], bonds: Ints | None = None
+    universe: "Universe", analysis: Any, by: Literal["residue", "molecule"], bonds: Ints | None = None
 ) -> Ints:
     """Return the number of each atom's residue or molecule, int64 (n_atoms,) from 0.
 
@@ -140,7 +140,7 @@ def numbers_by(
     return molecules(np.concatenate([bonds, np.column_stack([loose, residue_atoms[residues[loose]]])]), len(residues))
 
 
-def warn_of_cut_molecules(analysis: himach.Analysis, atoms: AtomGroup) -> None:
+def warn_of_cut_molecules(analysis: himach.Analysis, atoms: "AtomGroup") -> None:
     """Warn if bonds of residues of these atoms are longer than half the box in the first frame."""
     universe = atoms.universe
     bonds = topology_bonds(universe)
@@ -163,7 +163,7 @@ def warn_of_cut_molecules(analysis: himach.Analysis, atoms: AtomGroup) -> None:
         )
 
 
-def get_bonds(universe: Universe) -> Ints:
+def get_bonds(universe: "Universe") -> Ints:
     """Return the bonds of the topology as pairs of indices, int64 (m, 2); none where it has none."""
     bonds = universe.bonds.indices if hasattr(universe, "bonds") else ()
     return np.asarray(bonds, np.int64).reshape(-1, 2)

@@ -1,7 +1,5 @@
 """How frames are laid over a reference: `Superposition`, `Reference`, by fit, reference and weights of an analysis."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,14 +39,14 @@ class Superposition:
     """
 
     def __init__(
-        self, fit: AtomGroup | None, reference: npt.ArrayLike | None = None, weights: Floats | None = None
+        self, fit: "AtomGroup | None", reference: npt.ArrayLike | None = None, weights: Floats | None = None
     ) -> None:
         self.indices = np.empty(0, np.int64) if fit is None else fit.indices
         self.reference = np.empty((0, 3), np.float32) if reference is None else np.array(reference, np.float32)
         self.weights = weights
 
     @classmethod
-    def make(cls, universe: Universe, analysis: Any, reference: Reference | None = None) -> Superposition:
+    def make(cls, universe: "Universe", analysis: Any, reference: "Reference | None" = None) -> "Superposition":
         """Make the superposition of an analysis from its parameters `selection`, `fit`, `reference` and `weights`.
 
         `fit` is a selection, ``none``, or for `selection` the word ``selection`` or None; `reference` is as in
@@ -66,7 +64,7 @@ class Superposition:
         reference = reference or Reference(universe, analysis, analysis.reference)
         return cls(fit, reference.positions(fit, parameter), get_weights(fit, analysis))
 
-    def onto(self, reference: npt.ArrayLike) -> Superposition:
+    def onto(self, reference: npt.ArrayLike) -> "Superposition":
         """Return a superposition of the same atoms, with the same weights, on another reference, (n, 3), Å."""
         other = Superposition(None, reference, self.weights)
         other.indices = self.indices
@@ -110,7 +108,7 @@ class Reference:
         If the file cannot be read, or there is no such frame.
     """
 
-    def __init__(self, universe: Universe, analysis: Any, reference: int | str | None) -> None:
+    def __init__(self, universe: "Universe", analysis: Any, reference: int | str | None) -> None:
         self._analysis = analysis
         self._prefix = f"{analysis.label()}: reference {reference!r}"
         self._file: Universe | None = None
@@ -125,7 +123,7 @@ class Reference:
             except (ValueError, TypeError, OSError, AttributeError) as error:
                 raise himach.UsageError(f"{self._prefix}: {error}") from error
 
-    def positions(self, atoms: AtomGroup, parameter: str, selection: str | None = None) -> npt.NDArray[np.float32]:
+    def positions(self, atoms: "AtomGroup", parameter: str, selection: str | None = None) -> npt.NDArray[np.float32]:
         """Return the positions of atoms in the reference, float32 (n, 3), Å.
 
         Parameters
@@ -167,7 +165,7 @@ class Reference:
             raise himach.UsageError(f"{self._prefix} has no positions; give a file of a structure") from None
 
 
-def reference_positions(universe: Universe, analysis: Any, parameter: str) -> npt.NDArray[np.float32]:
+def reference_positions(universe: "Universe", analysis: Any, parameter: str) -> npt.NDArray[np.float32]:
     """Return the positions of a selection in the reference of an analysis, float32 (n, 3), Å.
 
     Parameters
@@ -187,12 +185,12 @@ def reference_positions(universe: Universe, analysis: Any, parameter: str) -> np
     return Reference(universe, analysis, analysis.reference).positions(select(universe, analysis, parameter), parameter)
 
 
-def get_weights(atoms: AtomGroup, analysis: Any) -> Floats | None:
+def get_weights(atoms: "AtomGroup", analysis: Any) -> Floats | None:
     """Return the masses of atoms, float64 (n,), where an analysis has ``weights="mass"``; else None."""
     return get_masses(atoms, analysis) if getattr(analysis, "weights", "none") == "mass" else None
 
 
-def get_masses(atoms: AtomGroup, analysis: Any) -> Floats:
+def get_masses(atoms: "AtomGroup", analysis: Any) -> Floats:
     """Return the masses of atoms, float64 (n,), from the topology, or guessed by MDAnalysis from elements.
 
     Raises

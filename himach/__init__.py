@@ -5,8 +5,6 @@ over a trajectory: on one core, on all of them, in a notebook, or on a cluster u
 nothing.
 """
 
-from __future__ import annotations
-
 # Import lazily: an interrupt of the command during this import shows a traceback.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -101,7 +99,7 @@ _HOMES = {
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Import a public name on first use, so that ``himach --help`` needs neither numpy nor MDAnalysis."""
     from importlib import import_module
 
@@ -149,7 +147,7 @@ _STYLE = "himach.output.figures.picture"
 class _StyleFinder:
     """Adds the style ``himach`` when Matplotlib's styles are imported."""
 
-    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+    def find_spec(self, name: str, path: "Any", target: "Any" = None) -> "Any":
         """Find only `matplotlib.style`."""
         if name != "matplotlib.style":
             return None

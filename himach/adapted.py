@@ -8,8 +8,6 @@ Classes of other packages written before MDAnalysis had parts do not declare sup
 state that `_single_frame()` leaves is the result of a frame, and each rank tests whether frames depend on each other.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import copy

@@ -1,7 +1,5 @@
 """What a scientist writes: `Analysis`; `Pairs`, many pairs at once, and `Row`, one row of a table by frame."""
 
-from __future__ import annotations
-
 import inspect
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -143,7 +141,7 @@ class Row:
 class _Signature:
     """Parameters of an analysis as a signature, by which editors complete."""
 
-    def __get__(self, analysis: Analysis | None, cls: type[Analysis]) -> inspect.Signature | None:
+    def __get__(self, analysis: "Analysis | None", cls: "type[Analysis]") -> inspect.Signature | None:
         kind, parameters = inspect.Parameter.KEYWORD_ONLY, cls.parameters()
         if cls.__init__ is not Analysis.__init__ or not parameters:
             return None
@@ -205,7 +203,7 @@ class Analysis:
     dt: ClassVar[float | None] = None
     member: ClassVar[str | None] = None
     caches: ClassVar[Sequence[str]] = ()
-    then: ClassVar[Analysis | type[Analysis] | None] = None
+    then: "ClassVar[Analysis | type[Analysis] | None]" = None
     key_names: ClassVar[Sequence[str]] = ()
     methods: ClassVar[str] = ""
     references: ClassVar[Sequence[str]] = ()
@@ -232,13 +230,13 @@ class Analysis:
 
     # -- methods of a subclass ----------------------------------------------------------------------------------------
 
-    def setup(self, universe: Universe) -> None:
+    def setup(self, universe: "Universe") -> None:
         """Prepare: select atoms, keep constants. Called on every rank once, at the first selected frame.
 
         There the Universe stands again in reduce(), finish() and plot().
         """
 
-    def atoms(self, universe: Universe) -> AtomGroup | Sequence[AtomGroup]:
+    def atoms(self, universe: "Universe") -> "AtomGroup | Sequence[AtomGroup]":
         """Return the atoms that map() reads, a group or several. Called on every rank right after setup(). Optional.
 
         With it, frames in the cache are read for these atoms alone, and `frame.positions` is no array: it gives
@@ -354,7 +352,7 @@ class Analysis:
             settings[name] = parameter.check(groups.get(name, value)) if parameter.groups else value
         return settings
 
-    def select_groups(self, universe: Universe) -> None:
+    def select_groups(self, universe: "Universe") -> None:
         """Let parameters that are groups of atoms be groups of this Universe."""
         self.drop_atom_groups()
         groups = {
@@ -370,7 +368,7 @@ class Analysis:
         """Let them be as they were given."""
         self.__dict__.update(self.__dict__.pop(GIVEN, {}))
 
-    def next_stage(self) -> Analysis | None:
+    def next_stage(self) -> "Analysis | None":
         """Return `then` as an instance, or None."""
         stage = self.then
         if stage is None or isinstance(stage, Analysis):
@@ -379,7 +377,7 @@ class Analysis:
             return stage(**self.values_for(stage))
         raise UsageError(f"{self.label()}: then must be an Analysis, not {type(stage).__name__}")
 
-    def values_for(self, stage: type[Analysis]) -> dict[str, Any]:
+    def values_for(self, stage: "type[Analysis]") -> dict[str, Any]:
         """Return the values of this analysis's parameters that a later stage has too, and has no value for."""
         needed = [name for name, parameter in stage.parameters().items() if parameter.default is Parameter.REQUIRED]
         return {name: value for name, value in self.settings().items() if name in needed}

@@ -4,8 +4,6 @@ In Python such a parameter is an AtomGroup or a selection, on the command line a
 selects the same atoms from the analysis's Universe.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass, field
@@ -46,11 +44,11 @@ class Atoms:
     selections: tuple[str, ...] = ()  # for MDAnalysis's ``select_atoms``; empty if there are indices
     indices: tuple[int, ...] | None = None  # of atoms in any order; None if there are selections
     updating: bool = False  # whether the selections are evaluated in every frame
-    base: Atoms | None = None  # the atoms to select from; None for all
+    base: "Atoms | None" = None  # the atoms to select from; None for all
     n_atoms: int = field(default=0, compare=False)  # of the Universe of a given group; 0 if there was none
 
     @classmethod
-    def from_value(cls, value: Any) -> Atoms:
+    def from_value(cls, value: Any) -> "Atoms":
         """Return the atoms of a selection, an AtomGroup or a `value`; raise TypeError for anything else.
 
         An updating group whose selection refers to other groups raises UsageError.
@@ -71,7 +69,7 @@ class Atoms:
         raise TypeError
 
     @classmethod
-    def _of_group(cls, group: Any) -> Atoms:
+    def _of_group(cls, group: Any) -> "Atoms":
         n_atoms = len(group.universe.atoms)
         if not hasattr(group, "_selection_strings"):  # fixed atoms, residues or segments
             return cls._of_indices(group.atoms.ix, n_atoms)
@@ -86,7 +84,7 @@ class Atoms:
         return cls(selections, updating=True, base=base, n_atoms=n_atoms)
 
     @classmethod
-    def _of_indices(cls, ix: Any, n_atoms: int) -> Atoms:
+    def _of_indices(cls, ix: Any, n_atoms: int) -> "Atoms":
         """Return atoms by a selection if it is short and keeps their order, else by indices."""
         breaks = np.flatnonzero(np.diff(ix) != 1) + 1
         if len(ix) and len(breaks) < MOST_RANGES and np.all(np.diff(ix) > 0):

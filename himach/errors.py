@@ -1,7 +1,5 @@
 """The errors that himach raises, each with the exit code of the command; `HimachError` is the root."""
 
-from __future__ import annotations
-
 import functools
 import os
 import sys

@@ -1,7 +1,5 @@
 """Files that are written atomically, `whole_file()`, and their digests."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Frames: `RawFrame` from a source, `Frame` for map()."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,7 +52,7 @@ class RawFrame:
     # Bit flags of `FIELDS` and `DATA` that were not read and may exist.
     unread: int = dataclasses.field(default=0, kw_only=True)
     # Reads a frame, by its number, with one of these fields; None if they stay unread.
-    more: Callable[[int, int], RawFrame] | None = dataclasses.field(default=None, kw_only=True)
+    more: "Callable[[int, int], RawFrame] | None" = dataclasses.field(default=None, kw_only=True)
     # Further data of the frame in the file, as in MDAnalysis's ``ts.data``; None if not read.
     data: dict[str, Any] | None = dataclasses.field(default=None, kw_only=True)
     # All compressed positions, if only those of some atoms were decoded.
@@ -111,7 +109,7 @@ class Frame:
     box: Vectors | None
     velocities: Vectors | None
     forces: Vectors | None
-    universe: Universe
+    universe: "Universe"
     data: dict[str, Any] = dataclasses.field(default_factory=dict)
     member: str | None = None
 

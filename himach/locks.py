@@ -1,7 +1,5 @@
 """Exclusive locks on directories: `locked()` waits for others; `Lock` has a file that names its `holder()`."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

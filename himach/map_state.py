@@ -3,8 +3,6 @@
 It is compared for kept pairs (is it the map of an earlier run?) and during the map phase (does map() change it?).
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import sys
@@ -41,7 +39,7 @@ class Reached(NamedTuple):
     value: Any
 
 
-def reachable_values(analysis: Analysis, universe: Universe | None, hasher: StateHasher) -> Iterator[Reached]:
+def reachable_values(analysis: Analysis, universe: "Universe | None", hasher: StateHasher) -> Iterator[Reached]:
     """Yield what map() can reach by names that it, or reached code, mentions."""
     hasher.names |= {"map", "combine"}
     classes = own_classes(analysis)

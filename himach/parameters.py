@@ -1,7 +1,5 @@
 """Types and parsing of an analysis's parameters: `Parameter`, an annotated class attribute."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import json

@@ -1,7 +1,5 @@
 """What `himach.run` returns: `Result`, and `print_outcome` that prints it for the command line."""
 
-from __future__ import annotations
-
 import base64
 import html
 import os
@@ -48,7 +46,7 @@ class Members(Mapping[str, "Result"]):
         self._outcomes, self._record, self._several, self._labels = dict(outcomes), record, several, labels
         self._results: dict[str, Result] = {}
 
-    def __getitem__(self, name: str) -> Result:
+    def __getitem__(self, name: str) -> "Result":
         if name not in self._outcomes:
             error = next((entry["error"] for entry in self._record.get("ensemble", ()) if entry["name"] == name), None)
             raise KeyError(error or f"no member is called {name!r}{nearest(str(name), self)}")
@@ -162,7 +160,7 @@ class Result:
     def __iter__(self) -> Iterator[str]:
         return iter(self.keys())
 
-    def to_frame(self, name: str | None = None) -> pandas.DataFrame:
+    def to_frame(self, name: str | None = None) -> "pandas.DataFrame":
         """Return a table of the outcome as a pandas DataFrame, with units of columns as ``attrs["units"]``.
 
         Parameters
@@ -178,7 +176,7 @@ class Result:
         """
         return self._table(name, "to_frame").to_frame()
 
-    def to_xarray(self, name: str | None = None) -> xarray.Dataset:
+    def to_xarray(self, name: str | None = None) -> "xarray.Dataset":
         """Return a table of the outcome as an xarray Dataset: a variable for each column, with its unit as ``units``.
 
         Where the first column is of floats that ascend, such as ``time_ps`` or ``r``, it is the dimension; else there

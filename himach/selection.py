@@ -1,7 +1,5 @@
 """The selected frame numbers of a run: a range, or `FrameList` for other ascending numbers; `chosen()`; as text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
@@ -27,8 +25,8 @@ class FrameList(Sequence[int]):
     @overload
     def __getitem__(self, step: int) -> int: ...
     @overload
-    def __getitem__(self, step: slice) -> Selected: ...
-    def __getitem__(self, step: int | slice) -> int | Selected:
+    def __getitem__(self, step: slice) -> "Selected": ...
+    def __getitem__(self, step: int | slice) -> "int | Selected":
         if isinstance(step, slice):
             return _as_selected(self.numbers[step])
         return int(self.numbers[step])

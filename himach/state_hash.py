@@ -4,8 +4,6 @@ A value is hashed by its pickle. Values whose pickles differ between processes a
 arrays by content, groups of atoms, functions and classes by name, code and contents.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

@@ -5,8 +5,6 @@ MDAnalysis, for ``universe.trajectory.add_transformations()`` of any Universe, a
 except `NoJump` works on the positions of the current frame alone, in place.
 """
 
-from __future__ import annotations
-
 import warnings
 from abc import ABC, abstractmethod
 from copy import copy
@@ -37,12 +35,12 @@ class Transformation(ABC):
     groups: Ints | None = None  # of the atoms in `indices`: those that move as one, numbered from 0 on
     weights: npt.NDArray[np.float64] | None = None  # for the centres of groups
 
-    def __init__(self, atoms: AtomGroup | str = "all") -> None:
+    def __init__(self, atoms: "AtomGroup | str" = "all") -> None:
         self.selection = atoms if isinstance(atoms, str) else None
         if not isinstance(atoms, str):
             self._bind(atoms)
 
-    def bind(self, universe: Universe) -> Transformation:
+    def bind(self, universe: "Universe") -> "Transformation":
         """Return this transformation for a Universe at its current frame; raise UsageError if that is impossible."""
         bound = copy(self)
         everything = self.selection == "all"
@@ -51,11 +49,11 @@ class Transformation(ABC):
         )
         return bound
 
-    def _bind(self, atoms: AtomGroup) -> None:
+    def _bind(self, atoms: "AtomGroup") -> None:
         self.indices: Ints = atoms.indices
 
     @abstractmethod
-    def __call__(self, ts: Timestep) -> Timestep:
+    def __call__(self, ts: "Timestep") -> "Timestep":
         """Change a frame, and return it."""
 
     def needed(self, requested: Flags) -> Flags:
@@ -98,10 +96,10 @@ class Whole(Transformation):
 
     name = "whole"
 
-    def _bind(self, atoms: AtomGroup) -> None:
+    def _bind(self, atoms: "AtomGroup") -> None:
         self.bonds = bonds_outwards(find_bonds(atoms), atoms.universe.atoms.n_atoms)
 
-    def __call__(self, ts: Timestep) -> Timestep:
+    def __call__(self, ts: "Timestep") -> "Timestep":
         """Make molecules whole; a frame without a box stays as it is."""
         if ts.dimensions is not None and len(self.bonds):
             ts.positions = kernels.unwrap(ts.positions, self.bonds, ts.dimensions, out=_place(ts.positions))
@@ -145,13 +143,13 @@ class Cluster(Transformation):
 
     name = "cluster"
 
-    def _bind(self, atoms: AtomGroup) -> None:
+    def _bind(self, atoms: "AtomGroup") -> None:
         numbers = molecules(find_bonds(atoms), atoms.universe.atoms.n_atoms)
         self.indices = np.flatnonzero(np.isin(numbers, numbers[atoms.indices]))
         self.groups = _consecutive(numbers[self.indices])
         self.weights = np.isin(self.indices, atoms.indices).astype(np.float64)
 
-    def __call__(self, ts: Timestep) -> Timestep:
+    def __call__(self, ts: "Timestep") -> "Timestep":
         """Move molecules; a frame without a box stays as it is."""
         if ts.dimensions is not None and len(self.indices):
             centers = kernels.centers(ts.positions[self.indices], self.groups, self.weights)
@@ -177,7 +175,7 @@ class Center(Transformation):
 
     name = "center"
 
-    def __call__(self, ts: Timestep) -> Timestep:
+    def __call__(self, ts: "Timestep") -> "Timestep":
         """Move all atoms.
 
         Raises
@@ -212,13 +210,15 @@ class Wrap(Transformation):
 
     name = "wrap"
 
-    def __init__(self, atoms: AtomGroup | str = "all", by: Literal["atoms", "residues", "molecules"] = "atoms") -> None:
+    def __init__(
+        self, atoms: "AtomGroup | str" = "all", by: Literal["atoms", "residues", "molecules"] = "atoms"
+    ) -> None:
         if by not in ("atoms", "residues", "molecules"):
             raise UsageError(f"wrap {by!r}: there is 'atoms', 'residues', 'molecules'")
         self.by = by
         super().__init__(atoms)
 
-    def _bind(self, atoms: AtomGroup) -> None:
+    def _bind(self, atoms: "AtomGroup") -> None:
         super()._bind(atoms)
         if self.by == "residues":
             self.groups = _consecutive(atoms.resindices)
@@ -229,7 +229,7 @@ class Wrap(Transformation):
             has_mass = np.bincount(self.groups, masses) > 0
             self.weights = np.where(has_mass[self.groups], masses, 1)  # massless sites may be alone in a group
 
-    def __call__(self, ts: Timestep) -> Timestep:
+    def __call__(self, ts: "Timestep") -> "Timestep":
         """Move atoms into the box; a frame without a box stays as it is."""
         if ts.dimensions is not None:
             if len(self.indices) == len(ts.positions):
@@ -275,11 +275,11 @@ class Fit(Transformation):
 
     name = "fit"
 
-    def __init__(self, atoms: AtomGroup | str, reference: npt.ArrayLike | str | PathLike[str] | None = None) -> None:
+    def __init__(self, atoms: "AtomGroup | str", reference: npt.ArrayLike | str | PathLike[str] | None = None) -> None:
         self.reference: Any = Path(reference) if isinstance(reference, (str, PathLike)) else reference
         super().__init__(atoms)
 
-    def _bind(self, atoms: AtomGroup) -> None:
+    def _bind(self, atoms: "AtomGroup") -> None:
         super()._bind(atoms)
         if self.reference is None:
             self.reference = atoms.positions
@@ -303,7 +303,7 @@ class Fit(Transformation):
             )
         return np.asarray(file_atoms.positions)
 
-    def __call__(self, ts: Timestep) -> Timestep:
+    def __call__(self, ts: "Timestep") -> "Timestep":
         """Move and turn all atoms."""
         rotation, shift = kernels.superposition(ts.positions[self.indices], self.reference)
         ts.positions = kernels.move(ts.positions, shift, rotation, out=_place(ts.positions))
@@ -345,7 +345,7 @@ def _whole_groups(requested: Flags, groups: Ints) -> Flags:
     return (np.bincount(groups, requested) > 0)[groups]
 
 
-def find_bonds(atoms: AtomGroup) -> Ints:
+def find_bonds(atoms: "AtomGroup") -> Ints:
     """Return the bonds that define molecules, as pairs of atom indices, int64 (m, 2).
 
     They are the bonds of the topology; for residues of several atoms without any, they are guessed. An atom without a
@@ -385,7 +385,7 @@ def find_bonds(atoms: AtomGroup) -> Ints:
     return np.concatenate([bonds, np.column_stack([holders[residues[lone_atoms]], lone_atoms])])
 
 
-def topology_bonds(universe: Universe) -> Ints:
+def topology_bonds(universe: "Universe") -> Ints:
     """Return the bonds of a Universe's topology, int64 (m, 2): ``universe.bonds.indices`` without its sorting."""
     bonds = getattr(universe._topology, "bonds", None)
     return np.array([] if bonds is None else bonds.values, np.int64).reshape(-1, 2)

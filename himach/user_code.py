@@ -1,7 +1,5 @@
 """Origin of a file or a module: installed, himach's, or the user's own (a script, a module, a notebook's cell)."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re

@@ -3,8 +3,6 @@
 A file for it says in one line how many there are. Each has one atom, and is 1 ps behind the one before it.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """RMSD and radius of gyration of all atoms in one row a frame, for members of an ensemble."""
 
-from __future__ import annotations
-
 import math
 
 import himach

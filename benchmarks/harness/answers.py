@@ -1,7 +1,5 @@
 """Whether the tools that are compared found the same: figures of different answers are no comparison."""
 
-from __future__ import annotations
-
 import csv
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ A benchmark asks its `Contest` for data of so many frames and for contenders, wh
 version of himach is to be timed too, each run of himach has a twin of that version, with stores of its own.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
@@ -39,7 +37,7 @@ class Data(NamedTuple):
     frames: int
     cut: bool = False
 
-    def first(self, n: int) -> Data:
+    def first(self, n: int) -> "Data":
         """Return the first `n` frames."""
         return self._replace(frames=n, cut=True)
 
@@ -154,7 +152,7 @@ class Contest:
     def _himach(self) -> list[str]:
         return [self.python, "-P", "-m", "himach"]
 
-    def _other(self) -> Contest | None:
+    def _other(self) -> "Contest | None":
         """Return where the other version runs."""
         if self.beside is None:
             return None

@@ -1,7 +1,5 @@
 """The trajectory of the benchmarks: AdK in water (47,681 atoms), cycled to any length with a little noise."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path

@@ -5,8 +5,6 @@ processes take for a bare `preadv` loop over whole files, `REQUEST` bytes a call
 file, from when all stand ready to the end of the last one; with CRC32C of each request if `CHECKSUMS` is 1.
 """
 
-from __future__ import annotations
-
 import mmap
 import multiprocessing
 import os

@@ -5,8 +5,6 @@ tests: it prints its port, sends frames at the rate, and prints as JSON when it 
 took. ``... receive PORT ATOMS`` is a client that only receives.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import socket

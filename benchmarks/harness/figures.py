@@ -1,7 +1,5 @@
 """What a benchmark found: figures, the bars they are held to, the answers that were compared; tables of them."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -78,7 +76,7 @@ class Row:
         return {**asdict(self), "figures": [figure.as_dict() for figure in self.figures]}
 
     @classmethod
-    def from_dict(cls, saved: Mapping[str, Any]) -> Row:
+    def from_dict(cls, saved: Mapping[str, Any]) -> "Row":
         """Return what `as_dict` was made of."""
         known = ("what", "ours", "peer", "theirs", "kind", "bar")
         figures = [Figure(**{name: each[name] for name in known}) for each in saved["figures"]]

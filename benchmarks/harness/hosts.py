@@ -8,8 +8,6 @@ Ranks that wait for others sleep between looks, where on hosts of their own they
 theirs to waste, here it is the one that those work on who are waited for.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -76,7 +74,7 @@ class Hosts:
         self._group = GROUPS / self._switch
         self._holders: dict[str, subprocess.Popen[bytes]] = {}
 
-    def __enter__(self) -> Hosts:
+    def __enter__(self) -> "Hosts":
         try:
             self._up()
         except BaseException:

@@ -5,8 +5,6 @@ phases. `call_in_turn()` does the same with calls in this process. `on_cores()` 
 `scratch()` a folder on the disk to measure.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource
@@ -41,7 +39,7 @@ class Contender:
     #: Whether a run that does not count comes first; without, for what takes so long that its start does not matter.
     warm: bool = True
     #: The same of another version, which runs just before this one in every turn.
-    twin: Contender | None = None
+    twin: "Contender | None" = None
 
 
 def run_in_turn(contenders: Sequence[Contender], repeats: int) -> Times:

@@ -3,8 +3,6 @@
 Figures of a benchmark mean little without these beside them. `measure()` takes some ten seconds.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import statistics

@@ -1,7 +1,5 @@
 """What benchmarks' commands have in common: options, counts such as ``1e9``, another himach beside this one."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from pathlib import Path

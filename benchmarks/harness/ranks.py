@@ -3,8 +3,6 @@
 ``python -m himach.benchmarks.harness.ranks WORK ANSWER`` is one of them; ANSWER is a file.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The results of benchmarks that go by names, kept in a folder: all figures as JSON, and the tables as Markdown."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence

@@ -5,8 +5,6 @@ package manager for GROMACS where it may; `here()` takes what this environment h
 without a command that says why, so that the table can say it too.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Another himach's figures beside this one's: both run the same benchmark in turn, and tell the same lines."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Sequence

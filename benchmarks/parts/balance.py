@@ -4,8 +4,6 @@ Each frame keeps its rank busy for a millisecond, and one rank four times as lon
 of its core. The best that there is: all ranks end together.
 """
 
-from __future__ import annotations
-
 from statistics import median
 from time import perf_counter
 from typing import Any

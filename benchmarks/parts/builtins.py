@@ -1,7 +1,5 @@
 """``himach bench builtins``: built-in analyses beside MDTraj and MDAnalysis, each, and as the set of an archive."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """``himach bench convert``: trajectories written anew, beside gmx trjconv's passes and MDAnalysis's transformations."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

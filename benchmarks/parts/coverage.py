@@ -1,7 +1,5 @@
 """``himach bench coverage``: how often intervals of himach.uncertainty contain the truth, where the truth is known."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple

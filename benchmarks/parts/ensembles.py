@@ -1,7 +1,5 @@
 """``himach bench ensemble``: many short simulations at once, beside a loop over MDAnalysis and one long simulation."""
 
-from __future__ import annotations
-
 import os
 import random
 import resource

@@ -1,7 +1,5 @@
 """``himach bench intervals``: what intervals cost, of every built-in analysis, beside a run without them."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Callable, Sequence

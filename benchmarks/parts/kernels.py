@@ -1,7 +1,5 @@
 """``himach bench kernels``: the time each kernel takes for a frame of AdK, beside MDAnalysis on the same data."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """ProLIF's fingerprints on ranks, beside its own processes and one process: whole processes, the same table."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Mapping

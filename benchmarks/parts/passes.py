@@ -1,7 +1,5 @@
 """One pass of the engine over frames that are made up, for benchmarks of what it does with them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import repeat
 from time import perf_counter

@@ -6,8 +6,6 @@ float32 value, 1,000 a frame) and of presence (1,000 of 10,000 keys a frame at r
 can be.
 """
 
-from __future__ import annotations
-
 import resource
 from statistics import median
 from typing import Any

@@ -4,8 +4,6 @@ Keys are ``frame number % 1000``, and pairs have no values, so that there is lit
 rank takes frames in tasks as a node's share gives them, in turn.
 """
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Iterator
 from typing import Any

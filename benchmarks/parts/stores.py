@@ -14,8 +14,6 @@ given back to the disk, too, and is not read again.
 Every repetition opens store and dataset anew, in processes that have opened them before (their pages are in memory).
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import statistics

@@ -3,8 +3,6 @@
 `served()` is the web server that they come from, and that of the tests: it sends at a rate, and fails as it is told.
 """
 
-from __future__ import annotations
-
 import contextlib
 import email.utils
 import hashlib
@@ -91,7 +89,7 @@ def _frames(place: Path, frames: int, ranks: int) -> None:
         _report(web, trajectory, needed, f"every {EVERY}th frame")
 
 
-def _report(web: Web, trajectory: Path, needed: int, what: str) -> None:
+def _report(web: "Web", trajectory: Path, needed: int, what: str) -> None:
     sent = web.sent[trajectory.name]
     report(f"{what}: bytes beside those needed", f"{sent / needed:.3f} times", f"{BYTES_BAR}")
     report(f"{what}: bytes, requests", f"{sent / 1e6:.1f} MB, {len(web.asked)}")

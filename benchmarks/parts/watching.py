@@ -4,8 +4,6 @@
 this process, and of those with it the time inside of `himach.engine.state_guard.Snapshot`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
@@ -45,7 +43,7 @@ class Timed(Snapshot):
     seconds = 0.0
     looks = 0
 
-    def __init__(self, analysis: Analysis, universe: Universe | None) -> None:
+    def __init__(self, analysis: Analysis, universe: "Universe | None") -> None:
         begun = perf_counter()
         super().__init__(analysis, universe)
         Timed.seconds += perf_counter() - begun
@@ -62,7 +60,7 @@ class Timed(Snapshot):
 class Blind(Snapshot):
     """Watches nothing."""
 
-    def __init__(self, analysis: Analysis, universe: Universe | None) -> None:
+    def __init__(self, analysis: Analysis, universe: "Universe | None") -> None:
         pass
 
     @property

@@ -14,8 +14,6 @@ Each node has a store of the frames that it holds of the first 4,194,304, and ma
 of all frames; `stores` beside this has stores of all frames.
 """
 
-from __future__ import annotations
-
 import resource
 import statistics
 import tempfile
@@ -113,7 +111,7 @@ class _Stored:
         self._period = period
         self._lost, self._alien = lost.astype(np.uint64), alien.astype(np.uint64)
 
-    def mark(self, frames: range, native: Words, alien: Words) -> None:
+    def mark(self, frames: range, native: "Words", alien: "Words") -> None:
         """Set the bits of what the node holds of all frames."""
         for first in range(self._part.start, self._part.stop, self._period):
             numbers = range(min(self._period, self._part.stop - first))

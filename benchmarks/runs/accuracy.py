@@ -1,7 +1,5 @@
 """How well plans have predicted what was measured, from the results that `himach bench plan` leaves."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ them is written, a row a frame: what memory the rank with the outcome takes besi
 that of a run on one rank.
 """
 
-from __future__ import annotations
-
 import shutil
 import struct
 import threading

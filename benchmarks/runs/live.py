@@ -1,7 +1,5 @@
 """Runs over the frames of an engine: what they cost it, and how soon there is a table of a fast stream."""
 
-from __future__ import annotations
-
 import filecmp
 import json
 import os

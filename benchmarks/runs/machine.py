@@ -4,8 +4,6 @@ Disk and memory on one node; network and latency between the first ranks of two 
 loopback, which is told; the origin by reading a file of it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

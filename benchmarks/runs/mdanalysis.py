@@ -5,8 +5,6 @@ the bar stands the ceiling: how fast MDAnalysis's multiprocessing would be if re
 with nearly no frames, and the analysis's own code over frames that lie in memory. To be faster takes other code.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import resource

@@ -4,8 +4,6 @@ Every built-in and every analysis of the tutorial runs on one rank and on three:
 and resumed, over half of the frames first and then over all with the pairs that were kept.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

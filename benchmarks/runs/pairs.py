@@ -4,8 +4,6 @@ Each part runs whole processes in turn and prints the medians of their ratios be
 Directories of pairs are emptied, or brought back to what an earlier run left, off the clock.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence

@@ -5,8 +5,6 @@ table (``peers.md``) and all figures (``peers.json``). Each benchmark is saved w
 ended goes on with ``--missing``, and one benchmark can be measured again by ``--only``.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace

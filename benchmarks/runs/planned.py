@@ -5,8 +5,6 @@ staging. To Zazen's rounds nothing is fitted: the links' rate and latency are me
 forms do the rest. First runs keep no frames.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

@@ -8,8 +8,6 @@ Exploring Data-Intensive Scientific Applications at Extreme Scales through Syste
 Parallel Distrib. Syst. 27, 1824 (2016): FusionSim.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from himach.planning import closed_forms as forms

@@ -5,8 +5,6 @@ Whole processes come first. Beside what himach takes from map to finish (map, sh
 the peers take for their own computing, all of it, without imports and reading the topology.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -5,8 +5,6 @@ the seconds of the phases, and the power of the varied number with which the pha
 0 constant.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 from collections.abc import Mapping, Sequence

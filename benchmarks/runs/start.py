@@ -4,8 +4,6 @@
 that it looks into for modules count, too; what libraries in C open does not), each beside its bar.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

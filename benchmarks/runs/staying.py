@@ -3,8 +3,6 @@
 `main` prints both for the RMSD of C-alpha atoms over cached frames, beside a run with ranks of its own.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 from dataclasses import dataclass
@@ -42,7 +40,7 @@ class Held:
     segments: int
 
     @classmethod
-    def now(cls, processes: list[int]) -> Held:
+    def now(cls, processes: list[int]) -> "Held":
         """Return what these processes hold together: memory of their own, in bytes, mappings, open descriptors."""
         lines = [line for each in processes for line in Path("/proc", str(each), "status").read_text().splitlines()]
         return cls(

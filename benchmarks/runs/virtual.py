@@ -9,8 +9,6 @@ A turn is one of everything, so that a machine whose speed drifts drifts for all
 kept when it is there; measuring goes on where it was ended.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import time

@@ -1,7 +1,5 @@
 """Assembling on two nodes, beside what any way must take: the frames' bytes written, or sent from node to node."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import statistics

@@ -4,8 +4,6 @@ Each node has pushed slices to a store of its own, and what it knows of them is 
 as it takes to have so many frames.
 """
 
-from __future__ import annotations
-
 import shutil
 import statistics
 import time

@@ -7,8 +7,6 @@ all is left in peace for one more assembling, and every frame is read:
 ``python -m himach.benchmarks.slices.kills ROLE ...`` is one of them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -8,8 +8,6 @@ fewer frames. It is on a disk of this machine, where no lock manager of a parall
 so it is at its best.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import statistics

@@ -1,7 +1,5 @@
 """``himach bench slices``: pushing, finding, assembling, and all of them killed at random."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ One line a figure, with its bar. Figures are ratios of medians within one run, b
 turns. What cannot be measured here (no direct I/O) is said instead of printed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

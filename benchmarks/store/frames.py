@@ -1,7 +1,5 @@
 """Datasets of 430 KB frames, and reading them whole."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal

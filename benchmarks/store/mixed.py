@@ -9,8 +9,6 @@ standard input ends; with the name of a dataset behind, it pushes to the server 
 pace that it kept.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

@@ -1,7 +1,5 @@
 """A mounted dataset: what other tools find in its files, beside the XTC it was staged from; how fast it is read."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -3,8 +3,6 @@
 One line a figure, with its bar.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,8 +4,6 @@ One line a figure, with its bar. Ratios are medians within one run, both sides i
 count bytes of positions (12 an atom) and one core's time, which others on the machine do not lengthen.
 """
 
-from __future__ import annotations
-
 import shutil
 import time
 from pathlib import Path

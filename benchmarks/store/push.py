@@ -1,7 +1,5 @@
 """Pushing: frames over loopback to a server, kept durably per batch, beside `dd` of the same bytes to the same disk."""
 
-from __future__ import annotations
-
 import os
 import time
 from itertools import count

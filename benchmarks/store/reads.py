@@ -1,7 +1,5 @@
 """Frames of 430 KB read warm and cold, beside bare reads of the same bytes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Frames read from a server over TCP, beside a bare copy of as many bytes over a socket, in turns: loopback both."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import secrets

@@ -3,8 +3,6 @@
 Nothing is staged. Whole processes, as a user types them, with ``--out`` and a plot.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

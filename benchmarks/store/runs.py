@@ -1,7 +1,5 @@
 """Runs with the frame store beside runs without: the second run of ``rmsd``, and the first, which fills the store."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Frames read through the server of a store, beside the same read directly: all atoms and some, warm and cold."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from functools import partial

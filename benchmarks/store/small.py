@@ -4,8 +4,6 @@
 to be resident, those of the index, the frames, and the bytes at the peak.
 """
 
-from __future__ import annotations
-
 import statistics
 import sys
 import time

@@ -4,8 +4,6 @@ Usage: python make_data.py SOURCE, a folder with `nanopore/`, `kcsa2pot/`, `vill
 `argon/` and `membrane/`.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """Hydrogen bonds of one frame: whose a hydrogen is, which bonds there are, which sites a water joins."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which residues touch, how often, and for how long."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from textwrap import shorten

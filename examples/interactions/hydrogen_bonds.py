@@ -1,7 +1,5 @@
 """How many hydrogen bonds there are and how long they last."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which ions pass through a pore, when, and which way."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Literal

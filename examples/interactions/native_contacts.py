@@ -1,7 +1,5 @@
 """How much of its native structure a molecule has: the fraction of native contacts, Q, in time."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 import numpy as np

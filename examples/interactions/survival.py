@@ -12,8 +12,6 @@ with frames. `find_runs` makes them (`find_runs_of_many` those of many), `surviv
 a tenth of the time that arrays take.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

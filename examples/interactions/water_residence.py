@@ -1,7 +1,5 @@
 """How long water stays near a solute."""
 
-from __future__ import annotations
-
 from textwrap import shorten
 from typing import ClassVar, Literal
 

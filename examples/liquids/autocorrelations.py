@@ -1,7 +1,5 @@
 """How vectors such as velocities are correlated with themselves after some time, and the spectrum of that."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 from scipy.fft import dct, irfft, next_fast_len, rfft

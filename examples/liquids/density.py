@@ -1,7 +1,5 @@
 """How dense atoms are: along an axis of the box, or in space."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from typing import ClassVar, Literal

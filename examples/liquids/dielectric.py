@@ -1,7 +1,5 @@
 """How much a liquid screens charges: from what its dipole moment fluctuates by."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

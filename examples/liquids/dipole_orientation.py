@@ -1,7 +1,5 @@
 """How dipole moments of molecules are oriented along an axis of the box."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Paths of atoms without periodic boundary, how far these have gone after some time, and how sure that is."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from functools import partial

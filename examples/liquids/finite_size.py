@@ -1,7 +1,5 @@
 """How much a periodic box slows diffusion, by hydrodynamics: the correction of Yeh and Hummer, for any box."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

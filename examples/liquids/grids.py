@@ -1,7 +1,5 @@
 """Grids in space and layers of a box: which of them atoms are in; grids as OpenDX, and drawn."""
 
-from __future__ import annotations
-
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -126,7 +124,7 @@ class Layers:
         int64 (m,): indices of the atoms whose centre is the zero of places; None: places are those in the box.
     """
 
-    def __init__(self, universe: Universe, analysis: Any) -> None:
+    def __init__(self, universe: "Universe", analysis: Any) -> None:
         self.along = "xyz".index(analysis.axis)
         self.bins: int = analysis.bins
         self.selection: str | None = analysis.center

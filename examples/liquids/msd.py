@@ -1,7 +1,5 @@
 """How far atoms have gone after some time."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """How atoms are arranged around others."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from fractions import Fraction

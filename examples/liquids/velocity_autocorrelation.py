@@ -1,7 +1,5 @@
 """How long atoms remember their velocities, and at which wavenumbers they move."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import ClassVar, Literal
 

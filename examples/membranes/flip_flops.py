@@ -1,7 +1,5 @@
 """Lipids that change sides: events in the sequence of leaflets that a lipid is in."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

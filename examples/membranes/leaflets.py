@@ -1,7 +1,5 @@
 """Membranes: which atoms are lipids, where their middle is, and in which leaflet each lipid is."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -81,7 +79,7 @@ class Leaflets:
         int64 (n_heads,): which lipid each atom of a headgroup belongs to.
     """
 
-    def __init__(self, universe: Universe, analysis: Any) -> None:
+    def __init__(self, universe: "Universe", analysis: Any) -> None:
         heads = select(universe, analysis, "headgroups")
         self.numbers, lipids = residue_numbers(heads)
         self.resindices: Ints = lipids.resindices.astype(np.int64)
@@ -130,7 +128,7 @@ class Leaflets:
         leaflets[np.abs(heights) <= self.midplane] = BETWEEN
         return Placement(heads, vectors, heights, leaflets)
 
-    def find_lipids(self, atoms: AtomGroup) -> Ints:
+    def find_lipids(self, atoms: "AtomGroup") -> Ints:
         """Return the lipid number of each atom, int64 (n,), by its residue or else by its molecule; -1 for none."""
         numbers = _look_up(self.resindices, np.arange(len(self.resindices)), atoms.resindices)
         if (numbers < 0).any() and len(self.molecules):

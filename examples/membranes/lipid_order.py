@@ -1,7 +1,5 @@
 """How well the tails of lipids are ordered along the normal of their membrane."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 import numpy as np

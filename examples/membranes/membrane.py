@@ -1,7 +1,5 @@
 """Area of lipids, thickness of their membrane, and lipids that change sides."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 import numpy as np

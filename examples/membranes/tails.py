@@ -1,7 +1,5 @@
 """Tails of lipids: which carbons have which hydrogens, by the bonds of the topology, and how carbons make chains."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +16,7 @@ __all__ = ["carbons_and_hydrogens", "letters", "number_carbons"]
 Ints = npt.NDArray[np.int64]
 
 
-def letters(atoms: AtomGroup) -> npt.NDArray[np.str_]:
+def letters(atoms: "AtomGroup") -> npt.NDArray[np.str_]:
     """Return the element of each atom as far as lipids need it, such as ``C``: by name if none is given."""
     elements = atoms.elements if hasattr(atoms, "elements") else np.full(len(atoms), "")
     symbols = [
@@ -28,7 +26,7 @@ def letters(atoms: AtomGroup) -> npt.NDArray[np.str_]:
     return np.array(symbols, dtype=np.str_)
 
 
-def carbons_and_hydrogens(universe: Universe, analysis: Any) -> Ints:
+def carbons_and_hydrogens(universe: "Universe", analysis: Any) -> Ints:
     """Return the indices of bonded carbons and hydrogens, (n, 2), ascending.
 
     The parameters `lipids` and `carbons` of the analysis select the carbons; if `carbons` is None, they are those
@@ -71,7 +69,7 @@ def carbons_and_hydrogens(universe: Universe, analysis: Any) -> Ints:
     return np.unique(pairs.astype(np.int64), axis=0)
 
 
-def number_carbons(universe: Universe, carbons: Ints) -> tuple[Ints, Ints]:
+def number_carbons(universe: "Universe", carbons: Ints) -> tuple[Ints, Ints]:
     """Return the chain of each carbon, from 1, and its place in it, as int64 (n,) each.
 
     Places are counted along bonds from the attachment of the chain to the lipid, or from its first carbon in the

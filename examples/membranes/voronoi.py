@@ -1,7 +1,5 @@
 """Areas of points in a periodic plane: Voronoi cells."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

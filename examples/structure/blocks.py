@@ -5,8 +5,6 @@ map() does not know what else is selected, so that its pairs serve other selecti
 not depend on ranks.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Which structures are alike: clusters of frames by the deviation of each two of them."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from io import StringIO

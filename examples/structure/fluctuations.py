@@ -6,8 +6,6 @@ that its square has less than 62 bits. Squares are added up in two parts, their 
 makes room for 2^31 frames.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any

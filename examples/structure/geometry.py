@@ -1,7 +1,5 @@
 """Distances, angles and dihedrals in time."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -242,7 +240,7 @@ def least_distance(a, b, box):
         cutoff *= 2
 
 
-def torsion_atoms(residues: ResidueGroup, torsion: str) -> tuple[npt.NDArray[np.int64], ResidueGroup]:
+def torsion_atoms(residues: "ResidueGroup", torsion: str) -> "tuple[npt.NDArray[np.int64], ResidueGroup]":
     """Return the atoms of a torsion, int64 (n, 4), and the residues that have it.
 
     Successive residues are neighbours in the topology, of one segment, with successive numbers.
@@ -263,7 +261,7 @@ def torsion_atoms(residues: ResidueGroup, torsion: str) -> tuple[npt.NDArray[np.
     return np.array(rows, dtype=np.int64).reshape(-1, 4), residues[indices]
 
 
-def _neighbour(residue: Residue, shift: int) -> Residue | None:
+def _neighbour(residue: "Residue", shift: int) -> "Residue | None":
     residues = residue.universe.residues
     if not 0 <= residue.ix + shift < len(residues):
         return None
@@ -272,7 +270,7 @@ def _neighbour(residue: Residue, shift: int) -> Residue | None:
     return neighbour if is_next else None
 
 
-def _atom(residue: Residue | None, names: list[str]) -> int | None:
+def _atom(residue: "Residue | None", names: list[str]) -> int | None:
     """Return the index of the only atom of a residue with one of these names; None if there is not exactly one."""
     indices = () if residue is None else residue.atoms.indices[np.isin(residue.atoms.names.astype(str), names)]
     return int(indices[0]) if len(indices) == 1 else None

@@ -1,7 +1,5 @@
 """Clusters by the bits of all pairs: `gromos()`, and `assemble_bits()` that puts tiles of such bits together."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

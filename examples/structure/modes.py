@@ -1,7 +1,5 @@
 """Principal components of displacements: sums over blocks of frames, what they tell of all, free energies."""
 
-from __future__ import annotations
-
 import math
 import os
 from dataclasses import dataclass, replace

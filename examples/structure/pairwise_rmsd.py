@@ -1,7 +1,5 @@
 """How much each two frames differ: the matrix of their root-mean-square deviations."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

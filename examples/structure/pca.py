@@ -1,7 +1,5 @@
 """Which way a structure moves most: principal components of positions."""
 
-from __future__ import annotations
-
 import functools
 import warnings
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """How stiff chains are: how far apart their ends are, and over which length their direction persists."""
 
-from __future__ import annotations
-
 import warnings
 from typing import ClassVar
 

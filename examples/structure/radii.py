@@ -1,7 +1,5 @@
 """Radii of atoms for surfaces: `get_radii`, by the sets of Bondi and ProtOr or by a file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -56,7 +54,7 @@ SIDE_CHAINS: dict[str, dict[str, str]] = {
 LIKE_O = ("O", "O1", "OT1", "OC1")
 
 
-def get_radii(atoms: AtomGroup, analysis: Any) -> tuple[npt.NDArray[np.float64], list[str]]:
+def get_radii(atoms: "AtomGroup", analysis: Any) -> tuple[npt.NDArray[np.float64], list[str]]:
     """Return the van der Waals radii of atoms in Å, float64 (n,), and what identifies each; radius 0 is no sphere.
 
     Parameters
@@ -89,7 +87,7 @@ def get_radii(atoms: AtomGroup, analysis: Any) -> tuple[npt.NDArray[np.float64],
     return np.array([matches[atom][1] for atom in keys], np.float64), [matches[atom][0] for atom in keys]
 
 
-def get_elements(atoms: AtomGroup) -> list[str]:
+def get_elements(atoms: "AtomGroup") -> list[str]:
     """Return the elements of atoms, such as ``Cl``, from the topology, else guessed by MDAnalysis from names."""
     guesser = DefaultGuesser(None)
     elements, names = _texts(atoms, "elements"), _texts(atoms, "names")
@@ -97,7 +95,7 @@ def get_elements(atoms: AtomGroup) -> list[str]:
     return [(element or guessed[name]).capitalize() for element, name in zip(elements, names, strict=True)]
 
 
-def _texts(atoms: AtomGroup, attribute: str) -> list[str]:
+def _texts(atoms: "AtomGroup", attribute: str) -> list[str]:
     """Return an attribute of each atom as text, empty if the topology lacks it."""
     return [str(text).strip() for text in getattr(atoms, attribute, [""] * len(atoms))]
 

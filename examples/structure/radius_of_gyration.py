@@ -1,7 +1,5 @@
 """How large a molecule is, and of which shape."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 import numpy as np

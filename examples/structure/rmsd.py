@@ -1,7 +1,5 @@
 """How far a structure has moved from where it began."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import ClassVar, Literal

@@ -1,7 +1,5 @@
 """How far atoms move about their mean positions."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np

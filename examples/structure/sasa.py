@@ -1,7 +1,5 @@
 """How much of a molecule's surface the solvent can reach."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import ClassVar, Literal
 

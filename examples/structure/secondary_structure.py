@@ -1,7 +1,5 @@
 """Secondary structure of proteins in time."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from typing import ClassVar

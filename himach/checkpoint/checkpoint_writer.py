@@ -3,8 +3,6 @@
 A killed run thus loses what it mapped in less than a minute, or in 2 % of its time.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence

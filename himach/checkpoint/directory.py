@@ -1,7 +1,5 @@
 """A directory of kept pairs: for each analysis the generations of its map, each with the parts that runs wrote."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

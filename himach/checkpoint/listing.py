@@ -1,7 +1,5 @@
 """Listing kept pairs: `find_kept_frames()`, `entries()`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace

@@ -3,8 +3,6 @@
 A value without a reproducible digest always counts as changed.
 """
 
-from __future__ import annotations
-
 import glob
 import hashlib
 import json
@@ -63,7 +61,7 @@ class MapFingerprint:
         return {"parts": self.parts, "dataset": self.dataset.encode().decode()}
 
     @classmethod
-    def from_json(cls, values: Any) -> MapFingerprint:
+    def from_json(cls, values: Any) -> "MapFingerprint":
         """Return the fingerprint from `to_json`; raise ValueError if it is damaged or of another version."""
         try:
             dataset = OriginStamp.parse(values["dataset"].encode())
@@ -80,7 +78,7 @@ class MapFingerprint:
 
 def map_fingerprint(
     analysis: Analysis,
-    universe: Universe,
+    universe: "Universe",
     *,
     dataset: OriginStamp,
     frames: Selected,
@@ -119,7 +117,7 @@ def differences(then: MapFingerprint, now: MapFingerprint) -> list[str]:
 class _Values:
     """Digests that a later run can reproduce."""
 
-    def __init__(self, analysis: Analysis, universe: Universe) -> None:
+    def __init__(self, analysis: Analysis, universe: "Universe") -> None:
         trajectory = universe.trajectory
         named = [("self", analysis), ("universe", universe), ("trajectory", trajectory), ("ts", trajectory.ts)]
         self.hasher = StateHasher(named, homes=[cls.__module__ for cls in own_classes(analysis)])

@@ -5,8 +5,6 @@ their frames. It is named when complete and never changes; a power cut may tear 
 detect. Reading a pickle can run any code: a file that others can have written is not opened.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Reuse of pairs of earlier runs: which parts each rank loads, and which frames remain to be mapped."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 from collections.abc import Callable, Collection, Sequence

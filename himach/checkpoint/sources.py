@@ -1,7 +1,5 @@
 """Digests of a map's code, `sources()` of user modules, `versions()` of packages, `OpenedFiles` by an audit hook."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import hashlib
@@ -128,7 +126,7 @@ _EVENTS = frozenset({"open", "sqlite3.connect", "ctypes.dlopen"})
 #: Suffixes of files that MDAnalysis writes next to trajectories.
 _ASIDE = ("_offsets.npz", ".lock")
 
-_watching: list[OpenedFiles] = []
+_watching: "list[OpenedFiles]" = []
 
 
 class OpenedFiles:

@@ -1,7 +1,5 @@
 """The command line: click commands, one file a group; `main()` turns errors into one message and an exit code."""
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import signal

@@ -3,8 +3,6 @@
 ``himach cache start``, ``stop`` and ``config``: this node's server, and what is needed to push frames to it.
 """
 
-from __future__ import annotations
-
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +102,7 @@ def stop(cache: str | None) -> None:
     echo("stopped" if control.stop(cache) else "there is no server to stop")
 
 
-def _open_store(cache: str | None, absent: str, writing: bool = False) -> Store | None:
+def _open_store(cache: str | None, absent: str, writing: bool = False) -> "Store | None":
     """Open this node's store; print the text `absent` if there is none."""
     from himach.io.datasets.listing import open_existing
     from himach.io.store.quota import store_place
@@ -136,7 +134,7 @@ def list_(cache: str | None) -> None:
             echo(f"{item.name}: {item.note}")
 
 
-def _row(item: DatasetEntry) -> tuple[str, ...]:
+def _row(item: "DatasetEntry") -> tuple[str, ...]:
     size, used = show_size(item.nbytes), format_minute(item.last_used)
     name = f"copy of {item.name}" if item.is_copy else f"  {item.atoms:,} of its atoms" if item.atoms else item.name
     return name, f"{item.n_native:,}", f"{item.n_alien:,}", size, used, item.generation.hex()[:8]

@@ -1,7 +1,5 @@
 """Parsing and listing of commands: `Command` and `CommandGroup`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """``himach datasets``: the datasets of all nodes, as one name space; ``himach mount``: datasets as files."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -49,7 +47,7 @@ def datasets(server: str | None, key: Path | None, wait: float, as_json: bool, c
         echo(f"no answer: {address} ({reason.removeprefix(f'{address}: ')})")
 
 
-def _format_table(listing: NameSpace) -> str:
+def _format_table(listing: "NameSpace") -> str:
     """Return the list as text; show the slices of all ranks of a simulation, if any, on one line."""
     from himach.io.push.held_slices import SUFFIX
 
@@ -65,7 +63,7 @@ def _format_table(listing: NameSpace) -> str:
     return columns([head, *rows], left=frozenset([0, 2, 4, 6, 7]))
 
 
-def _slices_row(name: str, rank_slices: list[ListedDataset]) -> tuple[str, ...]:
+def _slices_row(name: str, rank_slices: "list[ListedDataset]") -> tuple[str, ...]:
     frames = max(dataset.frames for dataset in rank_slices)
     nodes = sorted({node for dataset in rank_slices for node in dataset.nodes})
     size = show_size(sum(dataset.nbytes for dataset in rank_slices))
@@ -78,7 +76,7 @@ def _first_nodes(nodes: list[str]) -> str:
     return f"{len(nodes)}: {', '.join(nodes[:4])}{', ...' if len(nodes) > 4 else ''}"
 
 
-def _row(row: ListedDataset) -> tuple[str, ...]:
+def _row(row: "ListedDataset") -> tuple[str, ...]:
     used = format_minute(row.last_used)
     missing = ", ".join(map(str, row.missing)) + (", ..." if row.frames - row.held > len(row.missing) else "")
     contents = "whole" if row.whole else f"{row.held:,}, without {missing}" if missing else f"{row.held:,}"

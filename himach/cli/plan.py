@@ -1,7 +1,5 @@
 """``himach plan``, and ``himach bench``, whose benchmarks have their own options."""
 
-from __future__ import annotations
-
 import os
 from importlib import import_module
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``himach run`` and ``himach follow``, and ``himach analyses``, which lists what they run."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -203,7 +201,7 @@ def _add_defaults(options: dict[str, Any], ranks: int | None) -> int | None:
     return default_ranks if ranks is None and not under_launcher() else ranks
 
 
-def _command(ctx: click.Context, options: dict[str, Any], rerun: Path | None = None, dry: bool = False) -> RunCommand:
+def _command(ctx: click.Context, options: dict[str, Any], rerun: Path | None = None, dry: bool = False) -> "RunCommand":
     """Return the command of each rank; refuse what only a command line can get wrong."""
     analyses, parameters, keywords = (options.pop(name) for name in ("analyses", "parameters", "keywords"))
     options["transform"] = shared.take_transform(options)

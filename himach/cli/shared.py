@@ -1,7 +1,5 @@
 """Arguments and options that several commands share; facts as lines of text: `columns()`, `format_facts()`."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,7 +1,5 @@
 """``himach info``, ``split``, ``convert`` and ``stage``: show trajectories, write them anew, and store them."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,7 +58,7 @@ def info(
         echo(as_text(describe(path, topology, parse_keywords(keywords), shared.chosen_cache(cache, server, key))))
 
 
-def _describe_pairs(place: KeptFrames) -> str:
+def _describe_pairs(place: "KeptFrames") -> str:
     """Return a description of kept pairs, as lines."""
     from himach.checkpoint.listing import entries, format_frames
     from himach.io.store.sizes import show_size

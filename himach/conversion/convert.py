@@ -5,8 +5,6 @@ jumped in them. It adds the jumps of earlier frames, then centres, wraps, fits a
 after those of the ranks before. The layout of the file depends on the frames only.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

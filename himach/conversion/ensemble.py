@@ -1,7 +1,5 @@
 """Conversion of many simulations, one file each: `convert_members()`."""
 
-from __future__ import annotations
-
 import os
 import time
 import warnings

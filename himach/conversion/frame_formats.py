@@ -1,7 +1,5 @@
 """Formats that ranks write together: a head, then frames as bytes, each rank at its own offsets of one file."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import reduce
 from operator import and_, or_

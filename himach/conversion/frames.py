@@ -3,8 +3,6 @@
 Both handle only the atoms that are written or needed for those.
 """
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Options of a conversion, `ConvertOptions`, and the work of each rank for ``himach convert``, `ConvertCommand`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -70,7 +68,7 @@ class ConvertOptions(FramesRequest):
         for path in self.files:
             check_target(path, inputs, self.force)
 
-    def for_members(self) -> Iterator[tuple[Member, ConvertOptions]]:
+    def for_members(self) -> "Iterator[tuple[Member, ConvertOptions]]":
         """Yield the members of the ensemble with the options of each; raises UsageError."""
         from himach.io.datasets.member import read_members
 

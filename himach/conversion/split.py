@@ -3,8 +3,6 @@
 Frames of XTC and TRR files are copied byte by byte; those of other formats are refused.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Files that a conversion writes, any rank at any offset; they have temporary names until all is on disk."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re
@@ -44,7 +42,7 @@ class Converted:
     seconds: float
     done: tuple[str, ...]
     warnings: tuple[str, ...] = ()
-    members: Mapping[str, Converted] = field(default_factory=dict)
+    members: "Mapping[str, Converted]" = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -3,8 +3,6 @@
 `RankTimes` has what a rank reports of both to the others, for the record.
 """
 
-from __future__ import annotations
-
 import time
 from array import array
 from collections.abc import Iterator, Sequence

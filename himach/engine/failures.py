@@ -1,7 +1,5 @@
 """Failures of an analysis's methods, reported with the frame or key, the rank and the line of the user's script."""
 
-from __future__ import annotations
-
 import dis
 import inspect
 import sys

@@ -1,7 +1,5 @@
 """The map loop: calls map() of every analysis for each frame of this rank's tasks, then combine()."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -47,7 +45,7 @@ class Mapped:
     last: int
     pairs: int  # number of pairs that map() yielded
     _stamps: Stamps
-    _steps: array[int]
+    _steps: "array[int]"
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -70,7 +68,7 @@ class Keeper(Protocol):
     def going_on(self) -> bool:
         """Whether to map the remaining frames."""
 
-    def restore(self, index: int, mapper: Mapper) -> Collection[int]:
+    def restore(self, index: int, mapper: "Mapper") -> Collection[int]:
         """Pass kept pairs to the mapper of an analysis; return the steps that it has and another analysis lacks."""
 
     def due(self, nbytes: int) -> bool:
@@ -93,11 +91,11 @@ class RankFrames:
     bind: Sequence[Bind]  # per analysis: converts a raw frame and its step into the frame passed to map()
     progress: Callable[[int], object]  # called after each frame with the number of frames done on this rank
     wait: Callable[[], object] = lambda: None  # called when this rank has done all its frames
-    universes: Sequence[Universe | None] = ()  # per analysis: the Universe that its map() can reach
+    universes: "Sequence[Universe | None]" = ()  # per analysis: the Universe that its map() can reach
     guarded: bool = True  # whether to check that map() leaves the state of setup() unchanged
 
 
-def map_tasks(mappers: Sequence[Mapper], work: RankFrames, keeper: Keeper | None, costs: FrameCosts) -> None:
+def map_tasks(mappers: "Sequence[Mapper]", work: RankFrames, keeper: Keeper | None, costs: FrameCosts) -> None:
     """Map the frames of all tasks; record their times in `costs`."""
     for mapper, universe in zip(mappers, work.universes or [None] * len(mappers), strict=True):
         if work.guarded:
@@ -113,7 +111,7 @@ def map_tasks(mappers: Sequence[Mapper], work: RankFrames, keeper: Keeper | None
     work.wait()
 
 
-def _map_tasks(mappers: Sequence[Mapper], work: RankFrames, keeper: Keeper | None, costs: FrameCosts) -> None:
+def _map_tasks(mappers: "Sequence[Mapper]", work: RankFrames, keeper: Keeper | None, costs: FrameCosts) -> None:
     frames = work.frames
     done, due = 0, 1
     # Most passes have one analysis: avoid function calls per frame for it.
@@ -152,7 +150,7 @@ def _map_tasks(mappers: Sequence[Mapper], work: RankFrames, keeper: Keeper | Non
             mapper.check()
 
 
-def keep_now(mappers: Sequence[Mapper], keeper: Keeper) -> None:
+def keep_now(mappers: "Sequence[Mapper]", keeper: Keeper) -> None:
     """Store what was mapped since the last call, after a check that map() changed no state."""
     mapped = [mapper.take_mapped() for mapper in mappers]
     for mapper in mappers:
@@ -194,7 +192,7 @@ class Mapper:
         kind = TableEmission if analysis.yields_rows() else RowEmission
         return kind(self.stamps, self._frames)
 
-    def begin(self, universe: Universe | None) -> None:
+    def begin(self, universe: "Universe | None") -> None:
         """Record the state of the analysis and its Universe after setup()."""
         try:
             self._guard = Snapshot(self._analysis, universe)

@@ -3,8 +3,6 @@
 Each rank maps its tasks (`himach.engine.mapping`) and reduces the keys of its shards (`himach.engine.reducing`).
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from collections.abc import Sequence

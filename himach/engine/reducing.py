@@ -1,7 +1,5 @@
 """The reduce loop: shuffle, combine() and reduce() of each stage of a chain; the last results go to rank 0."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol, TypeVar

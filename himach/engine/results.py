@@ -1,7 +1,5 @@
 """`Results`: key -> result in the order of keys, as passed to finish()."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Rows of neighbouring frames share a key (`RowEmission`) and thus go to one rank: each rank has parts of a table.
 """
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +32,7 @@ class RowChunk:
         return len(self.frames)
 
     @classmethod
-    def from_values(cls, frames: Array, times: Array, values: Array | list[Any]) -> RowChunk:
+    def from_values(cls, frames: Array, times: Array, values: Array | list[Any]) -> "RowChunk":
         """Return the rows of a series (`himach.engine.pairs.emission.RowEmission`)."""
         if isinstance(values, np.ndarray):
             return cls(frames, times, values)

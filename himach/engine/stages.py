@@ -1,7 +1,5 @@
 """A stage of a chain: turns the output of reduce() into pairs of the next stage, or into results."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from types import GeneratorType

@@ -4,8 +4,6 @@
 in one order.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -39,16 +37,16 @@ class FrameTable:
         return {name: column for name, column in columns.items() if column is not None}
 
     @classmethod
-    def from_columns(cls, columns: dict[str, Any]) -> FrameTable:
+    def from_columns(cls, columns: dict[str, Any]) -> "FrameTable":
         """Return the table of given `columns()`."""
         return cls(**columns)
 
-    def chosen(self, rows: Numbers | slice) -> FrameTable:
+    def chosen(self, rows: Numbers | slice) -> "FrameTable":
         """Return some rows."""
         return FrameTable.from_columns({name: column[rows] for name, column in self.columns().items()})
 
     @classmethod
-    def joined(cls, tables: Sequence[FrameTable]) -> FrameTable:
+    def joined(cls, tables: "Sequence[FrameTable]") -> "FrameTable":
         """Return the concatenated rows of all `tables`."""
         boxed = any(table.boxes is not None for table in tables)
         boxes = [no_boxes(len(table)) if table.boxes is None else table.boxes for table in tables if boxed]
@@ -127,7 +125,7 @@ class Frames:
     places: list[Places]
 
     @classmethod
-    def joined(cls, tables: Sequence[FrameTable], forward: bool) -> Frames:
+    def joined(cls, tables: Sequence[FrameTable], forward: bool) -> "Frames":
         """Join the tables of all ranks; `forward` says whether frame numbers ascend with steps."""
         joined = FrameTable.joined(tables)
         time = joined.steps if forward else -joined.steps

@@ -4,8 +4,6 @@ It compares digests of all that map() can reach (see `himach.map_state`), rarely
 the last frame.
 """
 
-from __future__ import annotations
-
 import random
 from time import perf_counter
 from types import ModuleType
@@ -33,7 +31,7 @@ _RANDOM = (np.random.Generator, np.random.RandomState, random.Random)
 class Snapshot:
     """Digests of all state that map() can reach and must not change."""
 
-    def __init__(self, analysis: Analysis, universe: Universe | None) -> None:
+    def __init__(self, analysis: Analysis, universe: "Universe | None") -> None:
         self._analysis = analysis
         self._universe = universe
         self._digests: dict[str, str | None] = {}

@@ -1,7 +1,5 @@
 """Frames by number, from wherever they come: `FrameSource`, and `ReadOptions`, what of them is read, and how."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

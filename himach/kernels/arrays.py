@@ -1,7 +1,5 @@
 """Checks of what the kernels are given: arrays of the right shape, type and layout, or an error that names them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

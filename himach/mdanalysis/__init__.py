@@ -3,8 +3,6 @@
 Importing this registers a reader, a topology parser and a writer with MDAnalysis.
 """
 
-from __future__ import annotations
-
 from himach.adapted import adapted
 from himach.mdanalysis.analysis_parts import Backend, run
 from himach.mdanalysis.dataset_writer import HimachWriter, name_writers

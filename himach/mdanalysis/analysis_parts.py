@@ -6,8 +6,6 @@ a part makes no difference, so results are those of MDAnalysis's own backends wi
 `run()` runs several analyses in one pass over cached frames; `Backend` is for their own run().
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import sys
@@ -217,7 +215,7 @@ Analyses = TypeVar("Analyses", AnalysisBase, Sequence[AnalysisBase])
 
 @checks_arguments
 def run(
-    analysis: Analyses,
+    analysis: "Analyses",
     start: int | None = None,
     stop: int | None = None,
     step: int | None = None,
@@ -226,7 +224,7 @@ def run(
     *,
     frames: Iterable[int] | None = None,
     progress: bool | None = None,
-) -> Analyses:
+) -> "Analyses":
     """Run analyses of MDAnalysis on ranks; their results are those of ``analysis.run()`` with as many parts.
 
     Parameters

@@ -1,7 +1,5 @@
 """`HimachWriter` writes frames of MDAnalysis to a dataset of this node's store; `name_writers()` registers it."""
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import os

@@ -1,7 +1,5 @@
 """`HimachReader` reads the frames of a dataset as a trajectory of MDAnalysis; `HimachParser` its topology."""
 
-from __future__ import annotations
-
 import errno
 import os
 from copy import copy

@@ -6,8 +6,6 @@ the frame, so they travel as an array and arrive as the same lists. The bytes go
 back; none come from anywhere else.
 """
 
-from __future__ import annotations
-
 import inspect
 import io
 import os

@@ -3,8 +3,6 @@
 Reading and encoding overlap with delivery: while one block is read, the next ones are computed.
 """
 
-from __future__ import annotations
-
 import errno
 import queue
 import struct

@@ -1,7 +1,5 @@
 """Mounting datasets: `mount()` serves them at a folder until an unmount or a signal."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes.util
 import errno

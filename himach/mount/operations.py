@@ -1,7 +1,5 @@
 """FUSE callbacks of a mount, answered from a `Tree`: `Operations`."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import functools

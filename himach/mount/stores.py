@@ -1,7 +1,5 @@
 """Datasets of a local or served store for a mount: `StoreDatasets`, `Facts` of one, `StoreFrames`."""
 
-from __future__ import annotations
-
 import functools
 import json
 import logging
@@ -128,7 +126,7 @@ class StoreDatasets:
                 return content
         raise TrajectoryError(f"the topology of {facts.name} is not in the cache any more")
 
-    def open(self, facts: Facts) -> StoreFrames:
+    def open(self, facts: Facts) -> "StoreFrames":
         """Open a dataset for reading frames; frames read from its origin are cached."""
         best = _best_candidate(self._store(), facts.name)
         if best is None:

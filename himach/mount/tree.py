@@ -3,8 +3,6 @@
 A dataset named by a path appears at that path below the mount, so that ``DIR/NAME`` works for any name.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import math

@@ -1,7 +1,5 @@
 """Columns for other programs: `unify_types()` gives them one type, `to_xarray()` makes a dataset of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,14 +19,14 @@ ROW = "row"
 #: Columns that locate a row, at any position in the table.
 WHERE = ("member", "group", TIME, FRAME)
 #: Types of a column's cells, None aside -> type of the converted column.
-KINDS: dict[frozenset[type], type] = {frozenset({kind}): kind for kind in (bool, int, float)}
+KINDS: "dict[frozenset[type], type]" = {frozenset({kind}): kind for kind in (bool, int, float)}
 KINDS[frozenset({int, float})] = float
 INTEGERS = range(-(2**63), 2**63)  # of 64 bits
 #: Units of time that are of one length, in the types of numpy that hold times.
 TIME_UNITS = ("s", "ms", "us", "ns")
 
 
-def to_xarray(columns: Columns, units: Mapping[str, str], level: float | None) -> xarray.Dataset:
+def to_xarray(columns: Columns, units: Mapping[str, str], level: float | None) -> "xarray.Dataset":
     """Return columns as a dataset with a variable for each, as `Result.to_xarray` describes."""
     try:
         import xarray

@@ -1,7 +1,5 @@
 """Cells of columns: `edge_cells()`, those at the ends; `plain()` converts to Python's own values."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Set
 from typing import Any, TypeAlias
 

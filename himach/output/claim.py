@@ -4,8 +4,6 @@ During a run the directory has a folder ``.himach``: its lock, files not yet pub
 himach may remove. A killed run leaves that folder without a lock.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -71,7 +69,7 @@ class Claim:
         with contextlib.suppress(OSError):
             self.folder.rmdir()
 
-    def __enter__(self) -> Claim:
+    def __enter__(self) -> "Claim":
         return self
 
     def __exit__(self, *error: object) -> None:

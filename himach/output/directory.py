@@ -4,8 +4,6 @@ Equal outcomes give equal bytes. After a kill at any time the directory holds al
 this one, or no run.json; it can be used again.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Names: of files and directories, unique and safe on every file system; of formats of tables and figures."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec

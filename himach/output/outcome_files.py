@@ -1,7 +1,5 @@
 """Files of an outcome: CSV for tables, .npy for arrays, a `TextFile` as it is, JSON for the rest; and `save()`."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import enum

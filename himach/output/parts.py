@@ -1,7 +1,5 @@
 """Named parts of outcomes, `parts()`: shown by `parts_text()` and `parts_html()`, written to a file each."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Mapping, Sequence
 from textwrap import indent

@@ -3,8 +3,6 @@
 docs/run-json.md describes the fields.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os

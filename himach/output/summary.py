@@ -1,7 +1,5 @@
 """Summary of a run, `summary()`, and lines on the uncertainty of its tables, `certainty()`."""
 
-from __future__ import annotations
-
 import math
 import os
 

@@ -4,8 +4,6 @@ A table is a dict of equally long columns: arrays (n,) of numbers, or lists of o
 of keys and results (`default_outcome`).
 """
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -201,7 +199,7 @@ class Table(dict[str, Any]):
         if len(set(lengths.values())) > 1:
             raise UsageError(f"Table: columns must be equally long, these have {lengths} rows")
 
-    def take_notes(self, other: Table) -> Table:
+    def take_notes(self, other: "Table") -> "Table":
         """Copy another table's metadata; return this table."""
         self.units, self.estimates, self.notes = dict(other.units), dict(other.estimates), dict(other.notes)
         self.means, self.level = dict(other.means), other.level
@@ -222,7 +220,7 @@ class Table(dict[str, Any]):
         unit = self.units.get(column)
         return f"{name or column} / {unit}" if unit else name or column
 
-    def to_frame(self) -> pandas.DataFrame:
+    def to_frame(self) -> "pandas.DataFrame":
         """Return the table as a pandas DataFrame, with units of columns as ``attrs["units"]``."""
         try:
             import pandas
@@ -232,7 +230,7 @@ class Table(dict[str, Any]):
         frame.attrs["units"] = dict(self.units)
         return frame
 
-    def to_xarray(self) -> xarray.Dataset:
+    def to_xarray(self) -> "xarray.Dataset":
         """Return the table as an xarray Dataset, as `Result.to_xarray` tells."""
         return to_xarray(self, self.units, self.level)
 

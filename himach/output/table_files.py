@@ -6,8 +6,6 @@ In ``.xvg`` units are ASCII, as Grace and the tools expect, with their notation 
 `csv_table()` gives a table as CSV.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

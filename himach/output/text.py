@@ -3,8 +3,6 @@
 Text is ASCII except for values. Long tables are shortened to head and tail, wide ones to the columns that fit.
 """
 
-from __future__ import annotations
-
 import html
 import math
 import pprint

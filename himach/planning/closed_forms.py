@@ -7,8 +7,6 @@ has consecutive shards (docs/architecture.md), so the record's bytes by part of 
 few ranks; for many ranks it is a random variable.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

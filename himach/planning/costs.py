@@ -5,8 +5,6 @@ a cost per byte of pairs. `fit_terms()` is nonnegative least squares (Lawson and
 1974, chapter 23), with one row per record.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Required width of intervals: `HalfWidth`, of ``--until``, and the length of simulation that it needs."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping
@@ -24,7 +22,7 @@ class HalfWidth:
     most: float
 
     @classmethod
-    def parse(cls, text: str) -> HalfWidth:
+    def parse(cls, text: str) -> "HalfWidth":
         """Parse a text such as ``rdf.g<0.02``; raises UsageError if it is invalid."""
         parts = FORM.fullmatch(text) if isinstance(text, str) else None
         with suppress(ValueError):

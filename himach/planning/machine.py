@@ -3,8 +3,6 @@
 The file is TOML: a line ``name = value`` for each known attribute. ``himach bench machine`` writes one.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path

@@ -5,8 +5,6 @@ all together at the 5th and 95th percentile for ``low`` and ``high``, which are 
 known error of predictions. An unknown lies between two bounds; the total is in their middle.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal

@@ -3,8 +3,6 @@
 They are gathered when the record is made. Only a sample of the frames is timed for it.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`plan()`: tables of predicted costs on other nodes, from records of runs; `Plan` shows and saves them."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

@@ -3,8 +3,6 @@
 After an error that is not `is_everywhere()`, the other ranks wait in vain and are aborted.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence

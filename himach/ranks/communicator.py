@@ -1,7 +1,5 @@
 """Message passing without mpi4py: `Communicator` and `World`; `alone()`, a world of one rank."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import socket
@@ -80,7 +78,7 @@ class World:
     bor: Any
     sum: Any
     make_op: Callable[[Callable[[Any, Any, Any], None]], Any]
-    share_words: Callable[[int], Words]  # returns uint64 (n,) that the ranks of the node share (collective over it)
+    share_words: "Callable[[int], Words]"  # returns uint64 (n,) that the ranks of the node share (collective over it)
     make_counter: Callable[[], Iterator[int]]  # of 0, 1, 2, ..., each to only one rank of the node (collective over it)
     await_message: Callable[[int, int], int]
     library: Callable[[], str | None] = lambda: None  # returns name and version of the MPI library; None when alone
@@ -90,7 +88,7 @@ class World:
         """Position of this rank's node in `nodes`."""
         return self.nodes.index(self.name)
 
-    def total(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def total(self, numbers: "npt.NDArray[np.int64]") -> "npt.NDArray[np.int64]":
         """Return the sums of the numbers of all ranks (collective)."""
         if self.comm.size == 1:
             return numbers
@@ -99,7 +97,7 @@ class World:
         return sums
 
 
-def own_words(n: int) -> Words:
+def own_words(n: int) -> "Words":
     """Return n words of this rank, for a node of one rank."""
     import numpy as np
 

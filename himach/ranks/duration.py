@@ -1,7 +1,5 @@
 """Durations as people and SLURM write them: `parse_duration` reads ``55m``, ``1h30m``, ``55:00``, ``1-12``."""
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -1,7 +1,5 @@
 """Last words of a rank, in memory that outlives it: frame and faulthandler's lines, for the message about its death."""
 
-from __future__ import annotations
-
 import faulthandler
 import linecache
 import mmap
@@ -21,7 +19,7 @@ ESCAPED = re.compile(r"\\x(..)|\\u(....)|\\U(.{8})")  # how faulthandler writes 
 _page = memoryview(bytearray(PAGE)).cast("q")
 
 
-def frame_cell() -> memoryview[int]:
+def frame_cell() -> "memoryview[int]":
     """Return the cell for this process's current frame: the frame's number plus 1, or 0."""
     return _page
 

@@ -1,7 +1,5 @@
 """MPI's world of ranks, `connect()`, and `load()` for processes that fork ranks: the only module with mpi4py."""
 
-from __future__ import annotations
-
 import fcntl
 import itertools
 import mmap
@@ -201,7 +199,7 @@ def _identity(file: int) -> tuple[str, int, int]:
     return Path("/proc/sys/kernel/random/boot_id").read_text(), status.st_dev, status.st_ino
 
 
-def _share_words(n: int, node: Any) -> Words:
+def _share_words(n: int, node: Any) -> "Words":
     """Return words that the ranks of a node share (collective); their memory ends with the last view, on any rank."""
     size = max(1, 8 * n)
     file = _share_file(size, node)

@@ -7,8 +7,6 @@ ranks wait for one that died, so that a guard ends the step. `exit_process()` en
 Also what a launcher (srun, mpiexec) told this process of its world, read from the environment without MPI.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import ctypes

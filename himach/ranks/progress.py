@@ -1,7 +1,5 @@
 """`Progress`, one progress display over all ranks: counts go to rank 0 in messages without waiting."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import itertools
@@ -89,7 +87,7 @@ class Progress:
         else:
             self._display.close()
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> "Progress":
         return self
 
     def __exit__(self, kind: object, *error: object) -> None:
@@ -118,7 +116,7 @@ class Progress:
         self._display.show(self._done + sum(self._counts.values()))
 
 
-def _display(total: int, stream: TextIO, unit: str) -> _Bar | _Lines:
+def _display(total: int, stream: TextIO, unit: str) -> "_Bar | _Lines":
     if in_notebook() and stream is sys.stderr:
         return _Bar(total, stream, unit, notebook=True)
     if stream.isatty() or os.environ.get("HIMACH_PROGRESS") == "tty":

@@ -3,8 +3,6 @@
 They go to the logger ``himach``, too, and to the file ``$HIMACH_LOG``; with ``$HIMACH_VERBOSE`` details are printed.
 """
 
-from __future__ import annotations
-
 import ctypes
 import logging
 import os

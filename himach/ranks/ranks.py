@@ -1,7 +1,5 @@
 """`Ranks`, for `himach.run(..., ranks=ranks)`: they wait for runs, on this machine or in a job of SLURM's."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import threading
@@ -90,7 +88,7 @@ class Ranks:
         self.size = size or 0
         self._ranks = None if under_launcher() else self._start()
 
-    def _start(self) -> RankPool | JobPool:
+    def _start(self) -> "RankPool | JobPool":
         if self._options is None:
             return RankPool(RANK, self.size)
         from himach.ranks.slurm.job_pool import JobPool
@@ -137,7 +135,7 @@ class Ranks:
             again = self.size if self._options is None else f"slurm={shlex.join(self._options)!r}"
             raise UsageError(f"these ranks were closed; make new ones: himach.Ranks({again})")
 
-    def _start_ranks(self) -> RankPool | JobPool:
+    def _start_ranks(self) -> "RankPool | JobPool":
         """Return live ranks with the present environment."""
         ranks = self._ranks
         if ranks is None or not ranks.alive:
@@ -160,7 +158,7 @@ class Ranks:
             state = "running"
         return f"<himach.Ranks: {ranks}, {state}>"
 
-    def __enter__(self) -> Ranks:
+    def __enter__(self) -> "Ranks":
         return self
 
     def __exit__(self, *error: object) -> None:

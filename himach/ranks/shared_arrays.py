@@ -3,8 +3,6 @@
 Ranks of other machines get them `by_value()`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 import os

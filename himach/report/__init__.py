@@ -3,5 +3,3 @@
 Only these folders are read: no trajectory, no user script and no MDAnalysis is needed. Their content is untrusted:
 text is escaped, and files are read below the folder only.
 """
-
-from __future__ import annotations

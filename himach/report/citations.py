@@ -4,8 +4,6 @@ The papers that himach knows are in ``data/references.toml``; no network is used
 as LaTeX that every engine and BibTeX read, in plain ASCII, `address()` a URL.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 import tomllib

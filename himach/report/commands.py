@@ -1,7 +1,5 @@
 """``himach report``, ``cite``, ``bundle`` and ``verify``: functions that `himach.cli` makes into commands."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """Checks of the mean of a time series: `assess_convergence()` applies several; `small_plot()` draws curves."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

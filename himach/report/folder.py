@@ -1,7 +1,5 @@
 """The folder that a run left: `read_folder()` reads it as a `RunFolder`, `read_table()` reads a table."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

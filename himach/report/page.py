@@ -3,8 +3,6 @@
 `compose_methods()` makes text on the methods of runs from their records.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re

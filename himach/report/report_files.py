@@ -1,7 +1,5 @@
 """The files of a report: `write_report()`, for the command line, for Python and for `himach.Result.report`."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -3,8 +3,6 @@
 `trust()` judges the results of a run, in rows for each mean, curve and group.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """Templates of reports: `render()` renders one of Jinja2, himach's or the user's; `render_sentences()` a macro."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import re

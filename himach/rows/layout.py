@@ -1,7 +1,5 @@
 """Columns of a table of rows by frame: `table_layout()` gives their dtypes, `chunk_cells()` the cells of a chunk."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

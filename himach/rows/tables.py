@@ -1,7 +1,5 @@
 """Tables of rows after a pass, in memory if they are short, else on the disk: `gather_tables()`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar

@@ -3,8 +3,6 @@
 `RunCommand` is ``himach run`` as plain text, which each rank interprets; `stage_command()` is ``himach stage``.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import pickle
@@ -66,7 +64,7 @@ class RunCommand:
         """Return the fields of a `Job`, including the keywords."""
         return {**self.options, "keywords": parse_keywords(self.keywords)}
 
-    def __call__(self, world: World) -> tuple[str | None, Record | None]:
+    def __call__(self, world: World) -> "tuple[str | None, Record | None]":
         """Run as one of the ranks; return, on rank 0, a summary unless quiet, and the record without its members."""
         with quiet_ranks(world.comm.rank, command=True):
             preload()
@@ -121,7 +119,7 @@ class RunCommand:
         return replace(run_collectively(world.comm, make), loaded=loaded, drawer=self.drawer)
 
 
-def _raise_losses(result: Result) -> None:
+def _raise_losses(result: "Result") -> None:
     """Raise an error for outputs that could not be written, after the outcome was printed."""
     if result.record["errors"]:
         raise HimachError("; ".join(result.record["errors"]))
@@ -148,7 +146,7 @@ def stage_command(options: StageOptions, assemble: bool, world: World) -> str | 
         return None if options.quiet or world.comm.rank else message
 
 
-def run_here(world: World, job: Job, started: float) -> Result:
+def run_here(world: World, job: Job, started: float) -> "Result":
     """Run `job` as one of the ranks of `world`."""
     with interrupts_wait():
         import MDAnalysis  # noqa: F401
@@ -158,7 +156,7 @@ def run_here(world: World, job: Job, started: float) -> Result:
     return Result(done.last_stages, done.outcomes, done.record, job.several, job.labels, job.out, done.members)
 
 
-def perform(world: World, job: Job, started: float) -> RankOutcome:
+def perform(world: World, job: Job, started: float) -> "RankOutcome":
     """Run a job as one of the ranks of `world`: member by member for an ensemble, else in one pass."""
     if job.ensemble is None:
         from himach.runner import rank

@@ -1,7 +1,5 @@
 """``himach run --dry-run``: what the run would do on the present ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any

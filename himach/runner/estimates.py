@@ -1,7 +1,5 @@
 """Uncertainties of a run's tables: `add_estimates()`, for the columns that request them."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Sequence

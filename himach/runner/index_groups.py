@@ -1,7 +1,5 @@
 """Groups of a GROMACS index file (.ndx), by name in selections: ``group Backbone``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Pairs of earlier runs and of this one: `kept_pairs()` opens them until the outcome is complete."""
 
-from __future__ import annotations
-
 import os
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """Texts for a paper about an analysis, for its record: `describe_methods()`, methods, references and caption."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import sys

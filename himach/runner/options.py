@@ -4,8 +4,6 @@ Fields with a help text become options of the command line (`himach.cli.shared`)
 ``--rerun`` reads them from it. `himach.run` documents each.
 """
 
-from __future__ import annotations
-
 import ast
 import math
 import os
@@ -79,7 +77,7 @@ class Output:
     force: bool = False
 
     @staticmethod
-    def options(out: str | os.PathLike[str] | Output | None) -> dict[str, Any]:
+    def options(out: "str | os.PathLike[str] | Output | None") -> dict[str, Any]:
         """Return what an `out` says, as fields of `RunOptions`."""
         if out is None:
             return {}
@@ -170,7 +168,7 @@ class RunOptions(FramesRequest):
         if self.max_time is not None:
             self._set_fields(max_time=parse_seconds(self.max_time, "max_time"))
 
-    def steps(self, frames: Selected) -> dict[str, Any]:
+    def steps(self, frames: "Selected") -> dict[str, Any]:
         """Return the transformations as in `FramesRequest.steps`, and a digest of the index file."""
         return super().steps(frames) | ({} if self.index is None else {"index": content_digest(str(self.index))})
 
@@ -218,7 +216,7 @@ class LiveOptions:
 class Job(RunOptions):
     """One run, the same on all its ranks."""
 
-    analyses: Sequence[Analysis] = ()  # share one pass over the frames
+    analyses: "Sequence[Analysis]" = ()  # share one pass over the frames
     several: bool = False  # whether the result is a dict of outcomes, even of a single one
     command: Sequence[str] = ()  # words of the user's command, for the record
     earlier: Mapping[str, Any] | None = None  # record of the run that this one repeats
@@ -228,7 +226,7 @@ class Job(RunOptions):
     live: Mapping[str, Any] | None = None  # source and options of a run over arriving frames, for the record
     loaded: Mapping[str, str] = field(default_factory=dict)  # digests of files that modules opened when loaded, by path
     member: str | None = None  # name of the member of an ensemble
-    drawer: Drawer | None = None  # process that draws figures
+    drawer: "Drawer | None" = None  # process that draws figures
 
     @property
     def labels(self) -> list[str]:
@@ -283,7 +281,7 @@ class Update:
         return {**self.frames, "between": self.pairs, "live": self.details, "quiet": quiet or not self.last}
 
 
-def stages(analysis: Analysis) -> list[Analysis]:
+def stages(analysis: "Analysis") -> "list[Analysis]":
     """Return the analysis and the stages that follow by `then`."""
     chain = [analysis]
     visited = {id(analysis)}

@@ -3,8 +3,6 @@
 `finish_all()` makes the outcomes on the first rank, with their units and intervals.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

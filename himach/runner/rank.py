@@ -1,7 +1,5 @@
 """Run of one rank, from opening the trajectory to writing the outcome: `perform()`."""
 
-from __future__ import annotations
-
 import math
 import os
 import sys

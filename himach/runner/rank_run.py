@@ -1,7 +1,5 @@
 """State of a run on one rank, `RankRun`: it opens the frames, sets the analyses up, and assigns frames to readers."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -71,7 +69,7 @@ class RankRun:
     share: Share = field(init=False)  # frames that the ranks of this node read; set by `assign`
 
     @classmethod
-    def open(cls, world: World, job: Job, common: EnsembleContext | None = None, started: float = 0.0) -> RankRun:
+    def open(cls, world: World, job: Job, common: EnsembleContext | None = None, started: float = 0.0) -> "RankRun":
         """Open the frames of a job after assembling pushed slices (collective)."""
         chains = [stages(analysis) for analysis in job.analyses]
         opening, common = time.time(), common or EnsembleContext()

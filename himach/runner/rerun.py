@@ -1,7 +1,5 @@
 """Repetition of a run from its record: `repeatable_record()` and `recorded_job()`."""
 
-from __future__ import annotations
-
 import ast
 import os
 from collections.abc import Collection, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`run()`: one call for a script, a notebook, or every rank of an MPI job; it decides where the work is done."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import time
@@ -61,8 +59,8 @@ INSTEAD = {
 
 @checks_arguments
 def run(
-    analysis: Analyses,
-    trajectory: PathLike | Sequence[PathLike] | Universe | None = None,
+    analysis: "Analyses",
+    trajectory: "PathLike | Sequence[PathLike] | Universe | None" = None,
     topology: PathLike | None = None,
     *,
     index: PathLike | None = None,
@@ -71,7 +69,7 @@ def run(
     stop: int | str | None = None,
     step: int | str | None = None,
     frames: Any = None,
-    transform: Sequence[Transformation | NoJump] = (),
+    transform: "Sequence[Transformation | NoJump]" = (),
     ranks: int | Ranks | None = None,
     cache: PathLike = "auto",
     memory: int | str | None = None,
@@ -84,7 +82,7 @@ def run(
     progress: bool | None = None,
     universe: Mapping[str, Any] | None = None,
     **parameters: Any,
-) -> Result:
+) -> "Result":
     """Analyse a trajectory.
 
     Parameters
@@ -207,14 +205,14 @@ def _job(arguments: Mapping[str, Any]) -> Job:
     return job
 
 
-def _warn_of_losses(result: Result) -> Result:
+def _warn_of_losses(result: "Result") -> "Result":
     """Warn of outputs that could not be written; the result still has them."""
     for error in result.record["errors"]:
         warnings.warn(error, stacklevel=4)
     return result
 
 
-def run_on_spawned_ranks(job: Job, started: float, ranks: int | Ranks) -> Result:
+def run_on_spawned_ranks(job: Job, started: float, ranks: int | Ranks) -> "Result":
     """Run `job` on ranks of this machine, or `Ranks`."""
     with by_value(isinstance(ranks, Ranks) and ranks.elsewhere):
         work = pickle_job(job, started)

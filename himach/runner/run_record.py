@@ -3,8 +3,6 @@
 `system_record()` returns those about the simulated system.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

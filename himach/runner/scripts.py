@@ -1,7 +1,5 @@
 """Analyses by their names on a command line: built-in, ``script.py[:Class]`` or ``module:Class``; their parameters."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import importlib.util

@@ -4,8 +4,6 @@ A slice is dropped once its frame is on disk, so the process can be killed at an
 frames written twice are identical.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import time

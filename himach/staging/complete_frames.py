@@ -1,7 +1,5 @@
 """Frames to assemble: which are complete on all nodes (`Finder`), where they go (`AssemblyTarget`); `Assembled`."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress

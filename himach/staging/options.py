@@ -1,7 +1,5 @@
 """Options of staging: `StageOptions`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from himach.errors import UsageError

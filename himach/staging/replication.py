@@ -3,8 +3,6 @@
 To copy, all nodes exchange flags of the frames they hold, so that each computes the same moves by itself (`plan`).
 """
 
-from __future__ import annotations
-
 import operator
 import re
 import sys

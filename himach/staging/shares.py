@@ -1,7 +1,5 @@
 """Shared parts of staging: a node's store, a rank's frames, the display; and `GrowingFiles`."""
 
-from __future__ import annotations
-
 import operator
 import os
 import sys

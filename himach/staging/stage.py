@@ -1,7 +1,5 @@
 """Staging: all ranks read a trajectory once and store its frames natively; what is written stays on any failure."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Fixtures of all tests: a frame store of each test's own, a sample; `himach_command()` runs himach."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Built-in analyses beside MDAnalysis's own."""
 
-from __future__ import annotations
-
 import MDAnalysis as mda
 import numpy as np
 from MDAnalysis.analysis.rdf import InterRDF

@@ -1,7 +1,5 @@
 """MDAnalysis's analyses on cached frames and from the command line, datasets as its trajectories."""
 
-from __future__ import annotations
-
 import MDAnalysis as mda
 import numpy as np
 from MDAnalysis.analysis.dihedrals import Ramachandran

@@ -1,7 +1,5 @@
 """Runs on ranks, from the cache, by the command and of pushed frames; what they leave, and how they fail."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import pkgutil

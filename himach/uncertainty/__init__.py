@@ -8,8 +8,6 @@ The functions take numbers alone: no frames, no files, no ranks. Equal values gi
 infinite, have another shape or lie out of range raise UsageError, which names the argument.
 """
 
-from __future__ import annotations
-
 from himach.uncertainty.block_mean import equilibration, halves, inefficiency, mean
 from himach.uncertainty.blocks import (
     FINE_BLOCKS,

@@ -1,7 +1,5 @@
 """Correlated values in time order: `inefficiency()`, `mean()` by blocks, `halves()`, and `equilibration()`."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

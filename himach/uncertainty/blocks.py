@@ -1,7 +1,5 @@
 """Sums over blocks of frames, `add_blocks()` and others, and curves with bands from them, `of_blocks()`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """`Estimate`, a value with its interval; shared checks, distributions and number formats of all estimators."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar

@@ -1,7 +1,5 @@
 """Counts of events and proportions, `count()` and `proportion()`; how long stays last: `stays()`, `mean_stay()`."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

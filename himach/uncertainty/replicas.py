@@ -1,7 +1,5 @@
 """Independent runs of one system: `replicas()`; whether two groups of runs differ: `difference()`, `holm()`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 `Bits`: a set of positions, from which tasks are taken, as a bitmap with a directory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -22,18 +20,18 @@ def n_words(n_positions: int) -> int:
     return -(-n_positions // 64)
 
 
-def popcount(words: Words) -> int:
+def popcount(words: "Words") -> int:
     """Return the number of set bits."""
     return int(np.bitwise_count(words).sum(dtype=np.int64))
 
 
-def block_counts(words: Words, block: int) -> Positions:
+def block_counts(words: "Words", block: int) -> Positions:
     """Return the number of set bits in every `block` words; the last block may be shorter."""
     counts: Positions = np.add.reduceat(np.bitwise_count(words), np.arange(0, len(words), block), dtype=np.int64)
     return counts
 
 
-def decode(words: Words, first: int, skip: int, count: int) -> Positions:
+def decode(words: "Words", first: int, skip: int, count: int) -> Positions:
     """Return the positions of set bits number `skip` to `skip + count`, ascending; bit 0 is position `first`."""
     filled = np.flatnonzero(words)  # few of a sparse set's: a byte a bit is for these alone
     bits = np.unpackbits(words[filled].view(np.uint8), bitorder="little")
@@ -42,7 +40,7 @@ def decode(words: Words, first: int, skip: int, count: int) -> Positions:
     return positions
 
 
-def copy_some(source: Words, target: Words, skip: int, count: int) -> None:
+def copy_some(source: "Words", target: "Words", skip: int, count: int) -> None:
     """Set in `target` the set bits of `source` number `skip` to `skip + count`."""
     stops = np.cumsum(np.bitwise_count(source), dtype=np.int64)
     first, last = np.searchsorted(stops, [skip, skip + count], side="right").tolist()
@@ -60,7 +58,7 @@ class Bits:
     Both are in `words`, uint64 (Bits.n_words(n),).
     """
 
-    def __init__(self, words: Words, n: int) -> None:
+    def __init__(self, words: "Words", n: int) -> None:
         self._directory = words[:-n].view(np.int64) if n else words.view(np.int64)
         self.bitmap = words[len(words) - n :]
 
@@ -100,8 +98,8 @@ class Claims:
     native: int = 0
     alien: int = 0
     contested: int = 0
-    residue: list[tuple[int, Words, int]] = field(default_factory=list)
-    shed: list[tuple[int, Words]] = field(default_factory=list)
+    residue: "list[tuple[int, Words, int]]" = field(default_factory=list)
+    shed: "list[tuple[int, Words]]" = field(default_factory=list)
 
     @property
     def size(self) -> int:

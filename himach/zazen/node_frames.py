@@ -5,8 +5,6 @@ rest of a selection: the frames at some of its steps, numbered consecutively for
 of the frames: a set of positions in the node's shared memory, from which its ranks take tasks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -35,7 +33,7 @@ class Remaining:
     stops: Positions
 
     @classmethod
-    def from_mask(cls, frames: Selected, mask: npt.NDArray[np.bool_]) -> Remaining:
+    def from_mask(cls, frames: Selected, mask: npt.NDArray[np.bool_]) -> "Remaining":
         """Return the frames at the steps where `mask`, bool (steps,), is true."""
         edges = np.flatnonzero(np.diff(mask, prepend=False, append=False)).astype(np.int64)
         return cls(frames, edges[0::2], edges[1::2])
@@ -62,7 +60,7 @@ class Remaining:
         """Return the numbers, int64 (n,), of the frames at some positions."""
         return numbers_of_selected(self.frames, self.steps(positions))
 
-    def choose(self, words: Words, out: Words) -> None:
+    def choose(self, words: "Words", out: "Words") -> None:
         """Copy the bits of the remaining frames from `words`, a bit per step, to `out`, a bit per remaining frame."""
         n = len(self)
         for first in range(0, n, CHUNK_BITS):
@@ -97,7 +95,7 @@ class Cached(Protocol):
     def identity(self) -> str | None:
         """Identifier of the store; equal on nodes that see the same directory. None: not shared."""
 
-    def mark(self, frames: range, native: Words, alien: Words) -> None:
+    def mark(self, frames: range, native: "Words", alien: "Words") -> None:
         """Set the bits of `frames` that a writer pushed to this node, and of those stored after a read miss.
 
         Both are uint64 (n_words(len(frames)),): bit ``p % 64`` of word ``p // 64`` is ``frames[p]``. Other bits are not
@@ -115,7 +113,7 @@ class InMemory:
         self.native, self.alien = (np.fromiter(numbers, dtype=np.int64) for numbers in (native, alien))
         self.identity = identity
 
-    def mark(self, frames: range, native: Words, alien: Words) -> None:
+    def mark(self, frames: range, native: "Words", alien: "Words") -> None:
         """Set the bits of native and alien frames."""
         for numbers, words in ((self.native, native), (self.alien, alien)):
             positions, rest = np.divmod(numbers - frames.start, frames.step)
@@ -130,7 +128,7 @@ class InMemory:
 NOTHING = InMemory()
 
 
-def frame_bitmaps(cached: Cached, frames: Selection, native: Words | None = None) -> tuple[Words, Words]:
+def frame_bitmaps(cached: Cached, frames: Selection, native: "Words | None" = None) -> "tuple[Words, Words]":
     """Return the bitmaps of the native and of the alien `frames` (see `Cached.mark`).
 
     The first is written to `native` if given; its content is overwritten.
@@ -157,12 +155,12 @@ def frame_bitmaps(cached: Cached, frames: Selection, native: Words | None = None
     return native, alien
 
 
-def _pack_bits(bits: npt.NDArray[np.bool_]) -> Words:
+def _pack_bits(bits: npt.NDArray[np.bool_]) -> "Words":
     words: Words = np.packbits(np.pad(bits, (0, -len(bits) % 64)), bitorder="little").view(np.uint64)
     return words
 
 
-def count_chunks(native: Words, alien: Words, chunk_words: int) -> Numbers:
+def count_chunks(native: "Words", alien: "Words", chunk_words: int) -> Numbers:
     """Return the number of set bits in each chunk of `chunk_words` words of two bitmaps, int64 (2, n)."""
     starts = range(0, len(native), chunk_words)
     return np.array([[popcount(words[at : at + chunk_words]) for at in starts] for words in (native, alien)], np.int64)

@@ -20,8 +20,6 @@ copy elsewhere may claim them, aliens after round two.
 `assign()` runs the protocol and returns a `himach.zazen.node_frames.Share`; `himach.zazen.rounds` has the exchanges.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from contextlib import closing

@@ -5,8 +5,6 @@ bits are exchanged and decided while they are in cache. It returns `himach.zazen
 node reads, and the residue.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -37,11 +35,11 @@ class Leaders:
         self._world = world
         self._op: Any = None
 
-    def union(self, kind: str, words: Words, out: Words) -> None:
+    def union(self, kind: str, words: "Words", out: "Words") -> None:
         """Write the bits that any node has set."""
         self._reduce(kind, words, out, self._world.bor)
 
-    def count(self, kind: str, counts: Words, out: Words) -> None:
+    def count(self, kind: str, counts: "Words", out: "Words") -> None:
         """Write the two-bit sums of all nodes' counts."""
         if self._op is None and self.size > 1:
             self._op = self._world.make_op(merge_counts)
@@ -61,7 +59,7 @@ class Leaders:
             self._op.Free()
             self._op = None
 
-    def _reduce(self, kind: str, words: Words, out: Words, op: Any) -> None:
+    def _reduce(self, kind: str, words: "Words", out: "Words", op: Any) -> None:
         if self.size == 1:
             out[...] = words
             return
@@ -80,14 +78,14 @@ class _Chunk:
 
     first: int
     n_bits: int
-    aliens: Words
-    share: Words
-    natives: Words
-    rest: Words
-    own: Words
-    counts: Words
+    aliens: "Words"
+    share: "Words"
+    natives: "Words"
+    rest: "Words"
+    own: "Words"
+    counts: "Words"
 
-    def contested(self) -> Words:
+    def contested(self) -> "Words":
         """Return the positions with several holders."""
         low, high = self.counts[::2], self.counts[1::2]  # see words.h
         return (low >> np.uint64(32)) | (high & np.uint64(0xFFFFFFFF00000000))
@@ -100,7 +98,7 @@ class Negotiation:
     """
 
     def __init__(
-        self, leaders: Leaders, alien: Words, share: Bits, n_frames: int, limits: Sequence[int], give_up: bool,
+        self, leaders: Leaders, alien: "Words", share: Bits, n_frames: int, limits: Sequence[int], give_up: bool,
         chunk_words: int,
     ) -> None:  # fmt: skip
         self.leaders = leaders
@@ -225,7 +223,7 @@ class Negotiation:
         chunk.rest |= anywhere
         return popcount(anywhere)
 
-    def _one_holder(self, kind: str, first: int, own: Words, more: Words, full: bool | None) -> Words:
+    def _one_holder(self, kind: str, first: int, own: "Words", more: "Words", full: bool | None) -> "Words":
         """Return the bits of `more` that this node wins among all holders.
 
         Holders of a frame are compared by priority, highest bit first: holders with a clear bit eliminate those with
@@ -242,18 +240,18 @@ class Negotiation:
         won[at] = candidates
         return won
 
-    def _planes(self, word_numbers: npt.NDArray[np.int64], full: bool | None) -> Iterator[Words]:
+    def _planes(self, word_numbers: npt.NDArray[np.int64], full: bool | None) -> "Iterator[Words]":
         """Yield where each bit of this node's priority is clear, from the highest bit on."""
         if full is not None:
             yield np.full(len(word_numbers), 0 if full else 2**64 - 1, np.uint64)
         yield from priority_planes(word_numbers, self.shift, self.leaders.node, self.prime)
 
-    def _add_surplus(self, chunk: _Chunk, surplus: Words) -> None:
+    def _add_surplus(self, chunk: _Chunk, surplus: "Words") -> None:
         if surplus.any():
             self.claims.shed.append((64 * chunk.first, surplus))
 
 
-def priority_planes(word_numbers: npt.NDArray[np.int64], shift: int, node: int, prime: int) -> Iterator[Words]:
+def priority_planes(word_numbers: npt.NDArray[np.int64], shift: int, node: int, prime: int) -> "Iterator[Words]":
     """Yield words of the bitmap with the bits set where a bit of a node's priority is 0, from the highest bit on.
 
     In every block of ``1 << shift`` positions the nodes have another order: node i has priority (a i + b) mod p, with a
@@ -269,7 +267,7 @@ def priority_planes(word_numbers: npt.NDArray[np.int64], shift: int, node: int, 
         yield np.where(priorities >> bit & 1, 0, runs).sum(axis=1, dtype=np.uint64)
 
 
-def _mixed(x: Words) -> Words:
+def _mixed(x: "Words") -> "Words":
     """Finaliser of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014)."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -7,8 +7,7 @@
  *
  * Pointers may be equal (in place), never overlap otherwise. Sizes are in bitmap words unless stated.
  */
-#ifndef HIMACH_ZAZEN_WORDS_H
-#define HIMACH_ZAZEN_WORDS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -86,5 +85,3 @@ WORDS_CLONES static words_claims words_claim(const uint64_t *taken, const uint64
     }
     return claims;
 }
-
-#endif

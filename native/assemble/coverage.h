@@ -1,6 +1,5 @@
 /* A frame that slices make, which come in any order: they have to cover its atoms once. No I/O. */
-#ifndef BODHI_COVERAGE_H
-#define BODHI_COVERAGE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -47,5 +46,3 @@ bool cover_add(cover *c, int64_t rank, const bodhi_frame *slice);
 bool cover_end(cover *c);
 
 void cover_free(cover *c);
-
-#endif

@@ -1,6 +1,5 @@
 /* The frames of a round of assembling, as one process of several sees them. Memory is kept from round to round. */
-#ifndef BODHI_GATHER_H
-#define BODHI_GATHER_H
+#pragma once
 
 #include "assemble/coverage.h"
 #include "bodhi.h"
@@ -58,5 +57,3 @@ BODHI_CHECKED int gather_write(gather *g, bodhi_writer *writer, int64_t *number)
 
 /* Why the frame is not whole of which gather_write() spoke last. */
 const char *gather_why(const gather *g);
-
-#endif

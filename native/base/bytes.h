@@ -1,6 +1,5 @@
 /* Little-endian numbers in bytes, at any address. */
-#ifndef BODHI_BYTES_H
-#define BODHI_BYTES_H
+#pragma once
 
 #include <endian.h>
 #include <stdint.h>
@@ -37,5 +36,3 @@ static inline uint64_t get64(const unsigned char *data) {
     memcpy(&value, data, sizeof value);
     return value;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* The clock of all deadlines. */
-#ifndef BODHI_CLOCK_H
-#define BODHI_CLOCK_H
+#pragma once
 
 #include <stdint.h>
 #include <time.h>
@@ -11,5 +10,3 @@ static inline int64_t now_ms(void) {
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
-
-#endif

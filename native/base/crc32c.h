@@ -1,6 +1,5 @@
 /* CRC32C (Castagnoli, reflected polynomial 0x82F63B78), as in iSCSI: bodhi_crc32c("123456789") is 0xE3069283. */
-#ifndef BODHI_CRC32C_H
-#define BODHI_CRC32C_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,5 +13,3 @@ extern bool bodhi_bypass_checksums;
 
 /* The same by the table alone, for tests. */
 uint32_t bodhi_crc32c_portable(uint32_t crc, const void *data, size_t size);
-
-#endif

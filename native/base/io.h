@@ -1,6 +1,5 @@
 /* System calls behind one table, of which tests make the Nth fail, and loops that finish what a call left undone. */
-#ifndef BODHI_IO_H
-#define BODHI_IO_H
+#pragma once
 
 #include <dirent.h>
 #include <poll.h>
@@ -101,5 +100,3 @@ bool io_write_file(int directory, const char *name, const void *data, size_t siz
 
 /* Fill `size` <= 256 random bytes. */
 bool io_random(void *buffer, size_t size);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * A session's messages each have a tag: Poly1305 (RFC 8439) under a key of its own, which is HMAC-SHA256 of who sends
  * the message and its running number. */
-#ifndef BODHI_MAC_H
-#define BODHI_MAC_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -41,5 +40,3 @@ void mac_next(mac_stream *stream, const mac_part *parts, int n, uint8_t tag[MAC_
 
 /* Whether `tag` is the one of the next message; its number is used up. Takes as long whether it is or not. */
 bool mac_is_next(mac_stream *stream, const mac_part *parts, int n, const uint8_t tag[MAC_BYTES]);
-
-#endif

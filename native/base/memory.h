@@ -1,6 +1,5 @@
 /* Memory: arrays of malloc's, which grow, and sorted ones searched; large pages. */
-#ifndef BODHI_MEMORY_H
-#define BODHI_MEMORY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,5 +32,3 @@ enum { LARGE_PAGE = 2 << 20, LARGE_LEAST = 64 << 10, LARGE_SMALL_PAGE = 4096 };
 
 /* Memory of `size` bytes or more (*capacity), for free(), at a multiple of LARGE_SMALL_PAGE; NULL: there is none. */
 void *large_alloc(size_t size, size_t *capacity);
-
-#endif

@@ -1,6 +1,5 @@
 /* How a function of the library reports an error: `return bodhi_fail(BODHI_ERROR_..., "what was wrong")`. */
-#ifndef BODHI_STATUS_H
-#define BODHI_STATUS_H
+#pragma once
 
 #include "bodhi.h"
 
@@ -11,5 +10,3 @@ __attribute__((format(printf, 2, 3))) int bodhi_fail(int status, const char *for
 int bodhi_fail_system(int error, const char *call, const char *path);
 
 int bodhi_fail_memory(void);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * One thread fills, and calls all of these. No byte is written twice: the blocks at which filling began and at which it
  * was pushed, which are not full, go through the page cache, and no others of the file do. */
-#ifndef BODHI_STREAM_H
-#define BODHI_STREAM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,5 +34,3 @@ bool stream_has_failed(stream *s, uint64_t *from);
 
 /* Wait until nothing is to be done. */
 void stream_wait(stream *s);
-
-#endif

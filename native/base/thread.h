@@ -1,6 +1,5 @@
 /* Threads of the library. */
-#ifndef BODHI_THREAD_H
-#define BODHI_THREAD_H
+#pragma once
 
 #include <pthread.h>
 #include <signal.h>
@@ -16,5 +15,3 @@ static inline bool thread_start(pthread_t *thread, void *(*function)(void *), vo
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     return started;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Sets of atoms as bytes, and back: runs, or the ids themselves where those take less; see docs/formats.md. No I/O. */
-#ifndef BODHI_IDS_H
-#define BODHI_IDS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,5 +43,3 @@ enum ids_order ids_sort(id_order *o, const int64_t *ids, size_t n, int64_t n_ato
 
 /* Put rows of three, which come as the ids did, in order. */
 void id_order_rows(const id_order *o, const float *rows, float *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* Packing positions: finding the grid, planning the sections, encoding the blocks. The format is packed.h's. */
-#ifndef BODHI_PACK_H
-#define BODHI_PACK_H
+#pragma once
 
 #include "codec/packed.h"
 
@@ -59,5 +58,3 @@ unsigned pack_measure(const uint32_t *values, size_t n, uint32_t *least);
 
 /* Write a stream, of values less `least`, to `out`, which is zero and large enough. */
 void pack_stream(const uint32_t *values, size_t n, uint32_t least, unsigned width, unsigned char *out);
-
-#endif

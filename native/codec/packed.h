@@ -6,8 +6,7 @@
  * of one site makes a stream: its least value, and what the values exceed it by in as few bits as the largest takes.
  * The eight values of a row lie in eight lanes of 32 bits, which fill one above the other, so that one shift unpacks
  * all eight. Atoms whose offsets are too large (molecules split over the box) are patched. */
-#ifndef BODHI_PACKED_H
-#define BODHI_PACKED_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -62,5 +61,3 @@ extern bool packed_portable;
 
 /* Decode a block, within its bounds whatever the bytes are. False: it is none of so many atoms. */
 bool packed_decode(const void *data, size_t size, uint32_t n_atoms, float *out);
-
-#endif

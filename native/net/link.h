@@ -1,6 +1,5 @@
 /* A client's connection to a server: dialling, being admitted, messages; every wait has a deadline. */
-#ifndef BODHI_LINK_H
-#define BODHI_LINK_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -65,5 +64,3 @@ void link_close(wire_link *link);
 
 /* Have the system find out within a minute that the machine at the other end of a TCP socket is gone. */
 void link_keep_alive(int fd);
-
-#endif

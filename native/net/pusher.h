@@ -1,6 +1,5 @@
 /* A pusher, and what it does with each of its servers: connecting, sending, taking acknowledgements. */
-#ifndef BODHI_PUSHER_H
-#define BODHI_PUSHER_H
+#pragma once
 
 #include <pthread.h>
 
@@ -138,5 +137,3 @@ BODHI_CHECKED int direct_flush(bodhi_pusher *p);
 
 /* Close without a flush that anybody hears of. */
 void direct_close(bodhi_pusher *p);
-
-#endif

@@ -1,6 +1,5 @@
 /* A dataset that a server has open, asked about and read over a link by one thread and its readers'. */
-#ifndef BODHI_SERVED_H
-#define BODHI_SERVED_H
+#pragma once
 
 #include <pthread.h>
 
@@ -38,5 +37,3 @@ BODHI_CHECKED int extents_fetch(wire_link *link, int64_t timeout_ms, const segme
 
 /* Close the link; what was granted can be read on. */
 void served_close(served_dataset *d);
-
-#endif

@@ -39,8 +39,7 @@
 /* clang-format on */
 
 /* Requests are answered in their order, FRAMEs in an order of their own, that of their coming. */
-#ifndef BODHI_WIRE_H
-#define BODHI_WIRE_H
+#pragma once
 
 #include "base/bytes.h"
 #include "base/mac.h"
@@ -254,5 +253,3 @@ typedef struct {
 
 _Static_assert(sizeof(wire_ack) == 16 && sizeof(wire_place) == 32 && sizeof(wire_extent) == 24, "there is no padding");
 _Static_assert(sizeof(wire_opened) == 64 && sizeof(wire_question) == 24, "nor here");
-
-#endif

@@ -1,6 +1,5 @@
 /* Where frames lie, and descriptors to read them: by a dataset's table (lookup.c), or a server (net/served.c). */
-#ifndef BODHI_LOCATOR_H
-#define BODHI_LOCATOR_H
+#pragma once
 
 #include "bodhi.h"
 #include "store/dataset.h"
@@ -51,5 +50,3 @@ bool exceeds_memory(uint64_t bytes);
 
 /* Looks frames up in a dataset's own table. NULL: memory is out. */
 locator *lookup_open(bodhi_dataset *dataset);
-
-#endif

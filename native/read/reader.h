@@ -1,6 +1,5 @@
 /* A reader inside the library: the frames that it was asked for, and the windows through which they are read. */
-#ifndef BODHI_READER_H
-#define BODHI_READER_H
+#pragma once
 
 #include <pthread.h>
 
@@ -106,5 +105,3 @@ uint64_t window_needs(const bodhi_reader *r, const window *w, const place *p);
 const piece *window_pieces(const bodhi_reader *r, const window *w, const place *p, piece *whole, size_t *count);
 
 void window_free(window *w);
-
-#endif

@@ -1,6 +1,5 @@
 /* From a record in memory to a frame: checks, and decodes where it must. No I/O. */
-#ifndef BODHI_UNPACK_H
-#define BODHI_UNPACK_H
+#pragma once
 
 #include "bodhi.h"
 #include "segments/record.h"
@@ -58,5 +57,3 @@ enum unpacked {
  * `fields` NULL checks alone. */
 enum unpacked unpack_fields(unsigned char *record, const record_header *header, const selection *subset,
                             const piece *pieces, size_t n_pieces, float *positions, float *fields[FIELD_COUNT]);
-
-#endif

@@ -5,8 +5,7 @@
  *
  * The file is made from the index and says nothing that is not there: one that is missing or damaged costs the time and
  * memory of reading the index. Every block has checksums. */
-#ifndef BODHI_FRAME_TABLE_H
-#define BODHI_FRAME_TABLE_H
+#pragma once
 
 #include "segments/segment.h"
 
@@ -89,5 +88,3 @@ void sealed_mark(sealed *t, int directory, const frame_selection *chosen, uint64
 static inline uint64_t sealed_living(const sealed *t) {
     return t->facts.frames - t->n_dead;
 }
-
-#endif

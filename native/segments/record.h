@@ -4,8 +4,7 @@
  *   magic u32 | version u16 | type u16 | bytes u32 | crc u32
  * where `bytes` is the length of header and tables together and `crc` the CRC32C of them, with crc itself taken as 0.
  */
-#ifndef BODHI_RECORD_H
-#define BODHI_RECORD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -165,5 +164,3 @@ static inline uint64_t field_bytes(const record_header *header) {
 /* The bytes that tell the atoms of a slice whose head is at `record`: where they begin, from its beginning, and how
  * many they are; 0: it tells none. */
 uint64_t slice_ids_at(const unsigned char *record, const record_header *header, uint32_t *size);
-
-#endif

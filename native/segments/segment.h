@@ -1,6 +1,5 @@
 /* Segments: files of records that only grow, and their indexes. Loading what is valid, recovering what was torn. */
-#ifndef BODHI_SEGMENT_H
-#define BODHI_SEGMENT_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -87,5 +86,3 @@ int segment_load(int directory, segment *s, uint32_t ordinal, unsigned how, find
 
 /* Rebuild the index and cut what follows the last valid record. Needs the writer's lock on `fd`. Returns an errno. */
 int segment_recover(int directory, segment *s, int fd);
-
-#endif

@@ -1,6 +1,5 @@
 /* Frames of a selection as bits of words: which bit is which frame. */
-#ifndef BODHI_SELECTION_H
-#define BODHI_SELECTION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -60,5 +59,3 @@ static inline void selection_set(const frame_selection *chosen, uint64_t first, 
         words_set(words, from, to);
     }
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* The index in memory: where the frames of one kind lie, by frame number. 24 bytes a frame. */
-#ifndef BODHI_TABLE_H
-#define BODHI_TABLE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -51,5 +50,3 @@ void table_mark(const table *t, const frame_selection *chosen, uint64_t *words);
 /* Take away the places in `segment` that lie before `offset`, in units of 64 bytes (UINT32_MAX: all). Returns how many
  * of them lived. */
 size_t table_remove(table *t, uint32_t segment, uint32_t offset);
-
-#endif

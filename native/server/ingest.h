@@ -1,6 +1,5 @@
 /* The thread that writes what is pushed to one dataset, so that the event loop never waits for a disk. */
-#ifndef BODHI_INGEST_H
-#define BODHI_INGEST_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -47,5 +46,3 @@ void ingest_finish(ingest *in);
 
 /* Finish, and free. NULL is allowed. */
 void ingest_free(ingest *in);
-
-#endif

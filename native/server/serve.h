@@ -1,6 +1,5 @@
 /* The server of a store: an event loop in one thread. */
-#ifndef BODHI_SERVE_H
-#define BODHI_SERVE_H
+#pragma once
 
 #include "bodhi.h"
 #include "net/wire.h"
@@ -35,5 +34,3 @@ int bodhi_server_wake(const bodhi_server *server);
 
 /* Write and acknowledge what was pushed, and end. Closing NULL is allowed. */
 void bodhi_server_close(bodhi_server *server);
-
-#endif

@@ -1,6 +1,5 @@
 /* The server's state: its connections and the datasets that it has open. All of it is in the loop's thread. */
-#ifndef BODHI_SERVER_H
-#define BODHI_SERVER_H
+#pragma once
 
 #include "net/link.h"
 #include "server/ingest.h"
@@ -174,5 +173,3 @@ bool answer_take(bodhi_server *server, connection *c);
 bool answer_attachment(connection *c);
 bool answer_runs(connection *c);
 bool answer_survey(bodhi_server *server, connection *c);
-
-#endif

@@ -1,6 +1,5 @@
 /* A dataset inside the library: its directory, its segments and the index in memory. */
-#ifndef BODHI_DATASET_H
-#define BODHI_DATASET_H
+#pragma once
 
 #include <dirent.h>
 #include <pthread.h>
@@ -200,5 +199,3 @@ void dataset_remove_reader(bodhi_dataset *dataset);
 
 /* As bodhi_survey(), of the store whose directory is open as `store`. */
 int survey_store(int store, bodhi_usage *usage, bodhi_stored_segment **segments, size_t *n);
-
-#endif

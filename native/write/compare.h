@@ -1,6 +1,5 @@
 /* Frames as the store has them: read back before it is said that they are there. */
-#ifndef BODHI_COMPARE_H
-#define BODHI_COMPARE_H
+#pragma once
 
 #include "store/dataset.h"
 
@@ -26,5 +25,3 @@ void stored_free(stored_frame *stored);
 
 /* Whether a frame of this number is another than the one that is there, bit by bit; `why` then says how. */
 bool stored_differs(const stored_frame *stored, const bodhi_frame *frame, char *why, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* A writer inside the library: what it has gathered, what waits for its index entry, the segment that it writes to. */
-#ifndef BODHI_WRITER_H
-#define BODHI_WRITER_H
+#pragma once
 
 #include "base/stream.h"
 #include "bodhi.h"
@@ -154,5 +153,3 @@ enum { SEAL_LEAST = 4096 }; /* frames that are not sealed, or sealed and dropped
 
 /* Seal what was appended to a segment, if at least `least` frames and there is room. The mutex is not held. */
 void seal_appended(bodhi_dataset *dataset, uint32_t ordinal, uint64_t least, room *r);
-
-#endif

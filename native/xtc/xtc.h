@@ -1,7 +1,6 @@
 /* XTC frames as bytes: the decoder of a compressed part, which stays within the given bounds, whatever the bytes are;
  * and whole frames, encoded to the bytes that GROMACS's library and MDAnalysis's writer give for the same positions. */
-#ifndef BODHI_XTC_H
-#define BODHI_XTC_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -69,5 +68,3 @@ size_t xtc_most_bytes(size_t n_atoms);
 
 /* Encode a frame to `out`, of xtc_most_bytes(). `steps` is scratch for 3 * n_atoms; `n_bytes` becomes its length. */
 enum xtc_written xtc_encode(const xtc_written_frame *frame, int32_t *steps, uint8_t *out, size_t *n_bytes);
-
-#endif

@@ -3,8 +3,6 @@
 SLURM does so in `test_slurm_jobs.py`.
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 import time
@@ -40,11 +38,11 @@ class Run(MarkedRun):
         variables = {"NOTES": str(ground.notes), "PACE": str(pace), **environ}
         super().__init__(launch(launcher, 3, *ground.kept(), *more), ground.folder, **variables)
 
-    def until(self, frames: int) -> Run:
+    def until(self, frames: int) -> "Run":
         assert wait_until(lambda: sum(self.ground.mapped().values()) - self.before >= frames, 40), self.end()
         return self
 
-    def send(self, signum: int) -> Run:
+    def send(self, signum: int) -> "Run":
         self.process.send_signal(signum)
         return self
 

@@ -3,8 +3,6 @@
 All stories are played side by side, each on nodes of its own.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys
@@ -44,7 +42,7 @@ class Job:
         (folder / "job.sh").write_text(script)
         self.number = ""
 
-    def submit(self, nodes: set[int], *sizes: str, pace: float = 0.5, **environ: object) -> Job:
+    def submit(self, nodes: set[int], *sizes: str, pace: float = 0.5, **environ: object) -> "Job":
         """Begin, on some of these nodes; pace is the seconds of a frame."""
         rest = ",".join(f"node{i}" for i in range(1, NODES + 1) if i not in nodes)
         words = [f"--exclude={rest}", "--ntasks-per-node=1", f"--output={self.ground.folder / 'log'}", *sizes]
@@ -56,19 +54,19 @@ class Job:
     def says(self, what: str) -> str:
         return self.jobs.says(self.number, what)
 
-    def wait(self, condition: Callable[[], object]) -> Job:
+    def wait(self, condition: Callable[[], object]) -> "Job":
         assert wait_until(condition, PATIENCE), f"{self.says('JobState')}: {self.log()}"
         return self
 
-    def until(self, frames: int) -> Job:
+    def until(self, frames: int) -> "Job":
         return self.wait(lambda: len(self.ground.covered()) >= frames)
 
-    def ends(self, state: str = "COMPLETED") -> Job:
+    def ends(self, state: str = "COMPLETED") -> "Job":
         self.wait(lambda: self.says("JobState") in OVER)
         assert self.says("JobState") == state, self.log()
         return self
 
-    def goes_on(self) -> Job:
+    def goes_on(self) -> "Job":
         """Begin again, once SLURM has put the job into the queue."""
         self.jobs.begin(self.number, PATIENCE)
         return self

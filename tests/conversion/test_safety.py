@@ -1,7 +1,5 @@
 """Conversions that are killed, ended, or fail: what was there before is there still, and nothing else."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,6 +1,5 @@
 /* What every test includes: the headers of C and POSIX that most need, and CHECK. */
-#ifndef BODHI_TESTS_CHECK_H
-#define BODHI_TESTS_CHECK_H
+#pragma once
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,5 +33,3 @@ extern char doing[256];
     } while (0)
 
 #define LENGTH(array) (sizeof(array) / sizeof *(array))
-
-#endif

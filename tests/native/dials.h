@@ -1,6 +1,5 @@
 /* What a pusher that was abandoned leaves behind. */
-#ifndef BODHI_TESTS_DIALS_H
-#define BODHI_TESTS_DIALS_H
+#pragma once
 
 #include <unistd.h>
 
@@ -12,5 +11,3 @@ static inline void await_dials(void) {
         (void)usleep(1000);
     }
 }
-
-#endif

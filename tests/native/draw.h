@@ -1,6 +1,5 @@
 /* Numbers drawn at random, the same ones each time. */
-#ifndef BODHI_TESTS_DRAW_H
-#define BODHI_TESTS_DRAW_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -22,5 +21,3 @@ static inline void shuffle(int64_t *numbers, size_t n) {
         numbers[j] = swapped;
     }
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Calls of the library to the system of which the Nth fails, for a fault that can hit it. */
-#ifndef BODHI_TESTS_FAULTS_H
-#define BODHI_TESTS_FAULTS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -19,5 +18,3 @@ void begin_fault(enum fault kind, long at, bool stays);
 long end_fault(void);
 
 enum fault present_fault(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* A folder for what a test writes. */
-#ifndef BODHI_TESTS_SCRATCH_H
-#define BODHI_TESTS_SCRATCH_H
+#pragma once
 
 #include <ftw.h>
 #include <stdbool.h>
@@ -27,5 +26,3 @@ static inline int remove_one(const char *path, const struct stat *status, int ty
 static inline void remove_all(const char *path) {
     (void)nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
-
-#endif

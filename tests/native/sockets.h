@@ -1,6 +1,5 @@
 /* What listens, and what comes over a connection. */
-#ifndef BODHI_TESTS_SOCKETS_H
-#define BODHI_TESTS_SOCKETS_H
+#pragma once
 
 #include <netinet/in.h>
 
@@ -54,5 +53,3 @@ static inline bool receive_message(int fd, wire_parser *parser) {
     }
     return true;
 }
-
-#endif

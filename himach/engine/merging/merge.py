@@ -4,8 +4,6 @@ Rows are grouped by hashing and counting. Each key's rows come as about one sort
 order of frames if ranks overlap in time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Input of a merge: `KeyBatch`, blocks of one kind; `MergeInput`, rows of one rank's block. Output: `Group`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,7 +56,7 @@ class MergeInput:
             counts = self.values
         return counts
 
-    def chosen(self, rows: npt.NDArray[np.int64]) -> MergeInput:
+    def chosen(self, rows: npt.NDArray[np.int64]) -> "MergeInput":
         """Return some of the rows of presence."""
         values = None if self.values is None else self.values[rows]
         return MergeInput(self.form, self.keys[rows], self.at[rows], None, values, self.places)

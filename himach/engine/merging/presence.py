@@ -1,7 +1,5 @@
 """Merges presence, as bits, intervals or single rows, into the frames of each key."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`Series`: one key's values in frame order, as reduce() and combine() get them; `ManySeries`, those of many keys."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -97,7 +95,7 @@ class Series:
                 self._arrays = values = _stack_values(values)
         return values
 
-    def mean(self, level: float = 0.95) -> Estimate[float]:
+    def mean(self, level: float = 0.95) -> "Estimate[float]":
         """Return the mean of values that are numbers, at most one a frame, with an interval of that confidence.
 
         Returns
@@ -129,7 +127,7 @@ class Series:
             box = None
         return int(self._table.steps[row]), float(self._table.times[row]), box
 
-    def folded(self, value: Any) -> Series:
+    def folded(self, value: Any) -> "Series":
         """Return the series of one combined value, stamped with the first frame."""
         row = self.row(value)
         return Series(self._table, self._numbers, self._at[:1], [value] if row is None else row[np.newaxis])
@@ -142,7 +140,7 @@ class Series:
         columns = isinstance(self._values, np.ndarray) and not self._values.dtype.hasobject
         return as_row(value) if columns else None
 
-    def part(self, start: int, stop: int) -> Series:
+    def part(self, start: int, stop: int) -> "Series":
         """Return the rows from `start` to `stop` as a series."""
         values = None if self._values is None else self._values[start:stop]
         return Series(self._table, self._numbers, self._at[start:stop], values)

@@ -1,8 +1,7 @@
 /*
  * Sorting what is nearly sorted.
  */
-#ifndef HIMACH_ENGINE_SORT_H
-#define HIMACH_ENGINE_SORT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -73,5 +72,3 @@ static inline const uint64_t *sort_items(uint64_t *items, uint64_t *spare, size_
     }
     return from;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * Words of 64 bits, one a frame: their first bit, the intervals that they make, and their frames as numbers.
  */
-#ifndef HIMACH_ENGINE_BITS_H
-#define HIMACH_ENGINE_BITS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -52,5 +51,3 @@ BITS_CLONES static void bits_write(const uint64_t *bitmap, size_t words, uint32_
         out += count;
     }
 }
-
-#endif

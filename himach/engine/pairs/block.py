@@ -8,8 +8,6 @@ Code that stores, sends or joins blocks uses their `columns()` and makes blocks 
 the meaning of a column.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -114,7 +112,7 @@ class Block:
                 size += sum(sum(map(getsizeof, cells)) for _, cells in values)
         return size
 
-    def part(self, start: int, stop: int) -> Block:
+    def part(self, start: int, stop: int) -> "Block":
         """Return the shards from `start` to `stop` as a block whose columns are views of this one's."""
         first, last = self.bounds[[start, stop]].tolist()
         columns = {name: column[first:last] for name, column in self.columns().items()}

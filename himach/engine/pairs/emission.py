@@ -5,8 +5,6 @@ Pairs of one key width and one layout of values form a stream (`himach.engine.pa
 frame numbers shares a key, so that the rows of one key are a piece of the table.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

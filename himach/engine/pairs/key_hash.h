@@ -4,8 +4,7 @@
  * A key is `width` integers of 64 bits. The high bits of its hash choose the shard, the low ones a slot of a hash
  * table.
  */
-#ifndef HIMACH_ENGINE_KEY_HASH_H
-#define HIMACH_ENGINE_KEY_HASH_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -33,5 +32,3 @@ static inline int key_same(const int64_t *a, const int64_t *b, size_t width) {
     }
     return 1;
 }
-
-#endif

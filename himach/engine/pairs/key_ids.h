@@ -1,8 +1,7 @@
 /*
  * Keys numbered in the order of their first appearance, by hashing.
  */
-#ifndef HIMACH_ENGINE_KEY_IDS_H
-#define HIMACH_ENGINE_KEY_IDS_H
+#pragma once
 
 #include <stdlib.h>
 #include <string.h>
@@ -90,5 +89,3 @@ static inline int key_ids_number(struct key_ids *table, const int64_t *rows, siz
     }
     return key_ids_number_(table, rows, n, table->width, ids);
 }
-
-#endif

@@ -6,8 +6,6 @@ integers and tuples of them are stored as they are, all else is encoded by `enco
 1.0 are two keys.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from typing import Any

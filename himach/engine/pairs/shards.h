@@ -4,8 +4,7 @@
  * What a loop does with each pair depends on the width of keys and the size of values. So the loops are inlined for
  * those that are most common: single keys; no values, or values of 4 or 8 bytes.
  */
-#ifndef HIMACH_ENGINE_SHARDS_H
-#define HIMACH_ENGINE_SHARDS_H
+#pragma once
 
 #include <string.h>
 
@@ -69,5 +68,3 @@ static inline void shards_place(const int64_t *keys, const uint8_t *values, size
         shards_place_(keys, values, n, row, width, size, shard, cursor, to);
     }
 }
-
-#endif

@@ -4,8 +4,6 @@ There are four: `ArrayStream` for `Pairs`, `PresenceStream` for `Pairs` without 
 one by one, and `RowStream` for rows of a table.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Sequence
 from typing import Any

@@ -5,8 +5,6 @@ else is pickled (`Pickled`); `restore()` returns the value. `as_row()` turns a n
 makes bytes of a column of Python objects. Only bytes that this user's runs wrote are ever unpickled.
 """
 
-from __future__ import annotations
-
 import copyreg
 import io
 import pickle

@@ -9,8 +9,6 @@ each receiving rank, followed by these streams. A stream (`_Stream`) has the col
 raw bytes, after a pickle of their description.
 """
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
@@ -108,7 +106,7 @@ class Exchange:
             frames[rank] = own[1]
         return blocks, frames
 
-    def _move(self, streams: list[_Stream]) -> Iterator[tuple[int, Raw]]:
+    def _move(self, streams: "list[_Stream]") -> Iterator[tuple[int, Raw]]:
         """Send ``streams[r]`` to rank r; yield received streams with their sending ranks."""
         world, own_node = self.world, self.world.node_index
         sizes = self._sizes
@@ -124,7 +122,7 @@ class Exchange:
         for node, region in enumerate(self._pass(leaving, layout.regions)):
             yield from self._read(node, own if node == own_node else region)
 
-    def _pass(self, leaving: Words, regions: Sequence[int]) -> list[Words]:
+    def _pass(self, leaving: "Words", regions: Sequence[int]) -> "list[Words]":
         """Send each other node its region; return the regions from other nodes, by node."""
         world, own_node = self.world, self.world.node_index
         nodes = len(world.nodes)
@@ -157,7 +155,7 @@ class Exchange:
         world.node.barrier()
         return received
 
-    def _read(self, node: int, region: Words) -> Iterator[tuple[int, Raw]]:
+    def _read(self, node: int, region: "Words") -> Iterator[tuple[int, Raw]]:
         """Yield the streams from ranks of a node to this one."""
         comm = self.world.node
         ranks = self.world.node_ranks[node]
@@ -184,7 +182,7 @@ class WaveLayout:
             self._starts[:, first:stop] = stops.reshape(part.shape) - part
             self.regions.append(int(stops[-1]))
 
-    def write(self, rank: int, memory: Raw, streams: Sequence[_Stream]) -> None:
+    def write(self, rank: int, memory: Raw, streams: "Sequence[_Stream]") -> None:
         """Write the streams from a rank of the node to all ranks."""
         for node, (first, stop) in enumerate(pairwise(self._firsts)):
             at = self.regions[node] + 8 * rank * (stop - first)
@@ -196,11 +194,11 @@ class WaveLayout:
 class _WaveWindow:
     """Growing memory of a node, reused so that its pages need not be allocated each time."""
 
-    def __init__(self, share_words: Callable[[int], Words]) -> None:
+    def __init__(self, share_words: "Callable[[int], Words]") -> None:
         self._share_words = share_words
         self._words: Words | None = None
 
-    def room(self, nbytes: int) -> Words:
+    def room(self, nbytes: int) -> "Words":
         """Return uninitialized memory, shared by all ranks of the node (collective over the node)."""
         n = nbytes // 8
         if self._words is None or len(self._words) < n:

@@ -4,8 +4,6 @@ Blocks of one kind form a list. `Runs.part()` joins the same shards of all block
 later steps handle few blocks, however many chunks there were.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -34,7 +32,7 @@ class Memory:
         self.table = sys.maxsize
         self._bytes: dict[Runs, int] = {}
 
-    def add(self, runs: Runs, nbytes: int) -> None:
+    def add(self, runs: "Runs", nbytes: int) -> None:
         """Record that `runs` holds `nbytes` more; beyond the limit, spill the largest of all `Runs`."""
         self._bytes[runs] = self._bytes.get(runs, 0) + nbytes
         # The other half is for the shuffle, which holds its blocks twice, and for the merge.
@@ -43,7 +41,7 @@ class Memory:
             self._bytes[largest] = 0
             self.spilled += largest.spill(self.directory)
 
-    def release(self, runs: Runs) -> None:
+    def release(self, runs: "Runs") -> None:
         """Record that `runs` holds nothing."""
         self._bytes.pop(runs, None)
 

@@ -5,8 +5,6 @@ its objects may be pickles. A column is sorted by shard, so that any range of sh
 objects is several, each with some rows as a pickle.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import pickle
@@ -66,7 +64,7 @@ class Scratch:
         except OSError as error:
             self._fail("cannot be written", error)
 
-    def spill(self, stack: MergedBlocks) -> FileBlock:
+    def spill(self, stack: MergedBlocks) -> "FileBlock":
         """Write blocks of one kind as one block, several shards at a time."""
         bounds: Bounds = stack.bounds.sum(axis=0)
         row = sum(OBJECT_BYTES if spec.dtype.hasobject else spec.nbytes for spec in stack.specs.values())

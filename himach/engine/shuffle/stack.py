@@ -1,7 +1,5 @@
 """`MergedBlocks`: blocks of one kind as one block, sorted by shard, then by block."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

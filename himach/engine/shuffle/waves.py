@@ -6,8 +6,6 @@ disk are read wave by wave, too, so that a rank never holds more than one wave o
 With many frames, a rank gets only the stamps of a wave's frames, together with their pairs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Attachments of a dataset in a store: the stamp of its origin, times, indexes and topologies."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Descriptions of datasets for ``himach info``, in plain values: `describe()`."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

@@ -8,8 +8,6 @@ In a run, the ranks read all frames once before the first map() and count the pe
 The counts are in the memory of each node, so every rank can compute the shifts of any frame.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -80,7 +78,7 @@ def rows(indices: npt.NDArray[np.int64]) -> Rows:
     return slice(start, start + n) if np.array_equal(indices, np.arange(start, start + n)) else indices
 
 
-def frame_steps(steps: Iterable[Transformation | NoJump], universe: Universe) -> Iterator[Transformation]:
+def frame_steps(steps: "Iterable[Transformation | NoJump]", universe: "Universe") -> "Iterator[Transformation]":
     """Yield the transformations, except `NoJump`, each bound to the first frame as the previous ones leave it."""
     from himach.transformations import Transformation
 
@@ -89,7 +87,7 @@ def frame_steps(steps: Iterable[Transformation | NoJump], universe: Universe) ->
             yield step.bind(universe)
 
 
-def universe_transform(request: FramesRequest) -> Callable[[Universe], None] | None:
+def universe_transform(request: FramesRequest) -> "Callable[[Universe], None] | None":
     """Return a function that adds the given Universe's transformations and the steps to a run's Universe."""
     own_transform = None if request.universe_input is None else request.universe_input.transform
     done_before = ("whole", "nojump") if request.transform_options.nojump else ()
@@ -97,7 +95,7 @@ def universe_transform(request: FramesRequest) -> Callable[[Universe], None] | N
     if not steps:
         return own_transform
 
-    def add_all(universe: Universe) -> None:
+    def add_all(universe: "Universe") -> None:
         if own_transform is not None:
             own_transform(universe)
         for step in frame_steps(steps, universe):

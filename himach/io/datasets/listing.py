@@ -3,8 +3,6 @@
 There is no catalogue of the datasets of all nodes: each store describes what it holds a part of.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections import Counter
@@ -37,7 +35,7 @@ class DatasetEntry(Holding):
     """A dataset in this node's store, with the bytes of its subsets, or a copy of a remote file."""
 
     note: str = ""
-    subsets: tuple[DatasetEntry, ...] = ()
+    subsets: "tuple[DatasetEntry, ...]" = ()
     is_copy: bool = False
 
     @property

@@ -1,7 +1,5 @@
 """Lookup of the datasets in a node's store that have the frames of a trajectory, also where its files are missing."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -288,7 +286,7 @@ def load_attached(
     keywords: Mapping[str, Any],
     attached: Mapping[str, tuple[str, bytes]],
     own: Dataset | None,
-) -> Topology:
+) -> "Topology":
     """Load the user's topology if it can be reached, else the one attached to a dataset."""
     path = None if topology is None else absolute(topology)
     chosen_path = path if path is not None else next(reversed([*attached]), None)

@@ -1,7 +1,5 @@
 """`Member`: one simulation of an ensemble; `read_members()` reads them from a table or a pattern of file names."""
 
-from __future__ import annotations
-
 import csv
 import glob
 import os

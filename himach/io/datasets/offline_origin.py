@@ -1,7 +1,5 @@
 """Stand-in for an absent origin, from the nodes' stores: `offline_origin()`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace

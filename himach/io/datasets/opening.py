@@ -3,8 +3,6 @@
 The first rank opens the origin for all, because N ranks would parse and index N times.
 """
 
-from __future__ import annotations
-
 import os
 import time
 import weakref
@@ -99,7 +97,7 @@ class OpenDataset:
         keep = self.quota > 0 and self.cached is not None
         return Source(self.origin, self.cached, keep, watch=watch)
 
-    def find_topology(self) -> Topology | None:
+    def find_topology(self) -> "Topology | None":
         """Return the dataset's own topology or the last one used with it; None if unknown."""
         attached = self.topologies()
         last, node_dataset = next(reversed([*attached]), None), own_dataset(self.cached)
@@ -126,12 +124,12 @@ class OpenDataset:
 class OpenFrames(OpenDataset):
     """An open dataset with the inputs of a run."""
 
-    topology: Topology = field(kw_only=True)  # with guessed attributes
+    topology: "Topology" = field(kw_only=True)  # with guessed attributes
     shared: SharedObject | None = None  # topology, first and dt, where there are several ranks
     first: RawFrame = field(kw_only=True)  # first selected frame
     dt: float | None = None  # time between selected frames, ps; see `Origin.dt`
 
-    def copy_topology(self) -> Topology:
+    def copy_topology(self) -> "Topology":
         """Return a topology for a Universe of its own."""
         copied: Topology = copy_topology(self.topology) if self.shared is None else self.shared.copy()[0]
         return copied
@@ -144,7 +142,7 @@ def open_frames(world: World, job: FramesRequest, store: OpenStore | None = None
     dataset = open_dataset(world, job, store=store) if in_memory is None else _open_memory(world, job, in_memory)
     origin, cached = dataset.origin, dataset.cached
 
-    def read_first() -> tuple[Topology, RawFrame, float | None]:
+    def read_first() -> "tuple[Topology, RawFrame, float | None]":
         topology = _topology(job, dataset)
         first = read_frames(cached, [dataset.frames[0]]) if origin.present else []
         first = first or [next(origin.read([dataset.frames[0]]))]
@@ -162,7 +160,7 @@ def open_frames(world: World, job: FramesRequest, store: OpenStore | None = None
     return OpenFrames(**dataset.__dict__, topology=topology, shared=shared, first=first, dt=dt)
 
 
-def _topology(job: FramesRequest, dataset: OpenDataset) -> Topology:
+def _topology(job: FramesRequest, dataset: OpenDataset) -> "Topology":
     """Return the topology of the run's Universe, or load one."""
     origin, node_dataset = dataset.origin, own_dataset(dataset.cached)
     if job.universe_input is not None:

@@ -3,8 +3,6 @@
 Files with equal sizes and times are unchanged; else a `digest` of their content decides.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib
@@ -45,7 +43,7 @@ class FileState(NamedTuple):
     changed: int = 0
 
     @classmethod
-    def from_path(cls, path: str, fresh: bool = False) -> FileState:
+    def from_path(cls, path: str, fresh: bool = False) -> "FileState":
         """Return the state of a file; `fresh` opens it, which makes a network file system ask its server."""
         try:
             if fresh and not is_url(path):
@@ -88,7 +86,9 @@ class OriginStamp:
     seen: float = 0.0
 
     @classmethod
-    def from_origin(cls, origin: Origin, keywords: Mapping[str, Any], known: Sequence[OriginStamp] = ()) -> OriginStamp:
+    def from_origin(
+        cls, origin: Origin, keywords: Mapping[str, Any], known: "Sequence[OriginStamp]" = ()
+    ) -> "OriginStamp":
         """Return the stamp of a reachable origin; read no content if a `known` stamp has the same sizes and times."""
         files = tuple(map(FileState.from_path, content_files(origin)))
         same = next((stamp for stamp in known if stamp.files == files), None)
@@ -117,7 +117,9 @@ class OriginStamp:
         return self.kinds == (PUSHED,)
 
     @classmethod
-    def from_pushed_frames(cls, name: str, generation: bytes, n_frames: int, first: Sequence[RawFrame]) -> OriginStamp:
+    def from_pushed_frames(
+        cls, name: str, generation: bytes, n_frames: int, first: Sequence[RawFrame]
+    ) -> "OriginStamp":
         """Return the stamp of frames that a simulation pushed, which have no origin."""
         frame, last_frame = first[0], first[-1]
         n_between = last_frame.number - frame.number
@@ -139,7 +141,7 @@ class OriginStamp:
         )
 
     @classmethod
-    def parse(cls, content: bytes | None) -> OriginStamp | None:
+    def parse(cls, content: bytes | None) -> "OriginStamp | None":
         """Return the stamp that `encode` encoded; None if it is missing, damaged or of another version."""
         try:
             values = json.loads(content or b"")
@@ -163,7 +165,7 @@ class OriginStamp:
         parts = [VERSION, self.keywords, self.n_atoms, self.content, *self._sizes]
         return hashlib.sha256(json.dumps(parts).encode()).digest()
 
-    def compare(self, now: OriginStamp) -> Comparison:
+    def compare(self, now: "OriginStamp") -> Comparison:
         """Compare the frames at this stamp with those of the origin `now`."""
         if (self.keywords, self.n_atoms, len(self.files)) != (now.keywords, now.n_atoms, len(now.files)):
             return "changed"

@@ -3,8 +3,6 @@
 Fields with a help text become options of the command line (`himach.cli.shared`). A run's record holds them.
 """
 
-from __future__ import annotations
-
 import operator
 import os
 import re
@@ -41,7 +39,7 @@ def option(text: str, **settings: Any) -> Any:
     return field(default=settings.pop("default", None), metadata={"help": text, **settings})
 
 
-def check_choices(options: DatasetRequest) -> None:
+def check_choices(options: "DatasetRequest") -> None:
     """Raise UsageError if an option's value is not one of its choices."""
     for item in fields(options):
         value, choices = getattr(options, item.name), item.metadata.get("choices")
@@ -107,7 +105,7 @@ class TransformOptions:
     reference: Path | None = option("Structure file for --fit.  [default: the first frame]", type=Path, metavar="FILE")
 
     @classmethod
-    def from_steps(cls, steps: Sequence[Transformation | NoJump]) -> TransformOptions:
+    def from_steps(cls, steps: "Sequence[Transformation | NoJump]") -> "TransformOptions":
         """Return the options that give these steps."""
         if not steps:
             return cls()
@@ -123,12 +121,12 @@ class TransformOptions:
         return cls(**values)
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> TransformOptions:
+    def from_record(cls, record: Mapping[str, Any]) -> "TransformOptions":
         """Return the options stored in a run's record."""
         values = {item.name: record.get(item.name, item.default) for item in fields(cls)}
         return cls(**{**values, "reference": None if values["reference"] is None else Path(values["reference"])})
 
-    def steps(self) -> tuple[Transformation | NoJump, ...]:
+    def steps(self) -> "tuple[Transformation | NoJump, ...]":
         """Return the selected steps in their order; raises UsageError."""
         if self.reference is not None and self.fit is None:
             raise UsageError("a reference is what atoms are superposed on; say which with --fit (fit=...)")
@@ -147,7 +145,7 @@ class TransformOptions:
         return tuple(step for step in steps if not isinstance(step, bool))
 
 
-def check_transform(steps: Any) -> tuple[Transformation | NoJump, ...]:
+def check_transform(steps: Any) -> "tuple[Transformation | NoJump, ...]":
     """Return the steps of a transform; raises UsageError for other types, atoms of a Universe, or a wrong order."""
     from himach.transformations import Center, Cluster, Fit, NoJump, Whole, Wrap
 
@@ -173,7 +171,7 @@ def check_transform(steps: Any) -> tuple[Transformation | NoJump, ...]:
 class FramesRequest(DatasetRequest):
     """Some frames of a dataset."""
 
-    universe_input: UniverseInput | None = None  # the Universe that gave trajectories, topology and keywords
+    universe_input: "UniverseInput | None" = None  # the Universe that gave trajectories, topology and keywords
     start: Any = option(
         "First frame, or the time from which on, such as 10ns; a negative number counts from the end.",
         metavar="N|TIME", names=("--from",),
@@ -185,7 +183,7 @@ class FramesRequest(DatasetRequest):
     frames: Any = option(
         "In place of these, frame numbers such as 0,5,10-20 or 0-1000:10.", metavar="LIST", recorded=""
     )
-    transform: Sequence[Transformation | NoJump] = ()
+    transform: "Sequence[Transformation | NoJump]" = ()
     quiet: bool = False  # show no progress and no summary
 
     def __post_init__(self) -> None:
@@ -214,7 +212,7 @@ class FramesRequest(DatasetRequest):
 
                 self._set_fields(frames=parse_frames(self.frames))
 
-    def steps(self, frames: Selected) -> dict[str, Any]:
+    def steps(self, frames: "Selected") -> dict[str, Any]:
         """Return the transformations by option name; `nojump` names the selection, as it depends on earlier frames."""
         from himach.selection import frames_text
 
@@ -229,7 +227,7 @@ class FramesRequest(DatasetRequest):
             result["reference"] = content_digest(os.fspath(options["reference"]))
         return result
 
-    def select(self, n_frames: int, times: TimesOf | None = None) -> Selected:
+    def select(self, n_frames: int, times: "TimesOf | None" = None) -> "Selected":
         """Return the selected numbers of `n_frames` frames, by the rules of slices; raises UsageError if none."""
         if self.frames is not None:
             from himach.selection import chosen
@@ -261,7 +259,7 @@ def parse_bound(value: Any, name: str) -> int | str | None:
     raise UsageError(f"{name} is {value!r}: it is a whole number of frames, or a time such as 10ns or 250ps")
 
 
-def slice_of_times(start: Any, stop: Any, step: Any, n_frames: int, times: TimesOf | None) -> Any:
+def slice_of_times(start: Any, stop: Any, step: Any, n_frames: int, times: "TimesOf | None") -> Any:
     """Return the slice of frames by times, which `times` gives by numbers, float64 (n,), ps; None if unknown."""
     bounds = (start, stop, step)
     if not any(isinstance(bound, str) for bound in bounds):
@@ -279,13 +277,13 @@ def _picoseconds(text: str) -> float:
     return float(match[1]) * TIME_UNITS[match[2]]
 
 
-def _first_from(text: str, n_frames: int, times: TimesOf) -> int:
+def _first_from(text: str, n_frames: int, times: "TimesOf") -> int:
     """Return the first frame at a time or later; files store times as float32."""
     time = _picoseconds(text)
     return bisect_left(range(n_frames), time - FLOAT32 * abs(time), key=lambda number: times([number])[0])
 
 
-def _frames_between(text: str, n_frames: int, times: TimesOf) -> int:
+def _frames_between(text: str, n_frames: int, times: "TimesOf") -> int:
     """Return how many frames are as far apart as a time; raise UsageError where it is no multiple of their distance."""
     time, last = _picoseconds(text), n_frames - 1
     if not last:

@@ -1,7 +1,5 @@
 """`Source`: the frames of a run, from a chain of kept atoms, cached frames and the origin."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 A subset is a dataset of the same generation, whose name ends with the number of atoms and a digest of their ranges.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import itertools
@@ -85,7 +83,7 @@ def _expand_ranges(ranges: Numbers) -> Numbers:
     return atoms
 
 
-def open_kept_atoms(dataset: CachedFrames | None, atoms: Numbers | None, n_atoms: int) -> list[KeptAtoms]:
+def open_kept_atoms(dataset: CachedFrames | None, atoms: Numbers | None, n_atoms: int) -> "list[KeptAtoms]":
     """Return the subsets in this process's own store that have these atoms, fewest atoms first; none for all atoms."""
     if not isinstance(dataset, Dataset) or atoms is None or not len(atoms):
         return []
@@ -96,7 +94,7 @@ def open_kept_atoms(dataset: CachedFrames | None, atoms: Numbers | None, n_atoms
     return [KeptAtoms(subset, n_atoms) for subset in sorted(subsets, key=lambda subset: len(subset.atoms))]
 
 
-def open_readable(dataset: CachedFrames, atoms: Numbers | None, n_atoms: int) -> Readable:
+def open_readable(dataset: CachedFrames, atoms: Numbers | None, n_atoms: int) -> "Readable":
     """Return the frames that a node can read for a run that needs these atoms."""
     kept = open_kept_atoms(dataset, atoms, n_atoms)
     return WithKeptAtoms(dataset, kept) if kept else dataset
@@ -172,7 +170,7 @@ class KeptAtoms(StoredFrames):
         self._shape = n_atoms, 3
         self._memory: dict[str, tuple[Vectors, npt.NDArray[np.void]]] = {}
 
-    def mark(self, frames: range, alien: Words) -> None:
+    def mark(self, frames: range, alien: "Words") -> None:
         """Set the bits of the `frames` that the subset holds; see `CachedFrames.mark`."""
         native = np.zeros_like(alien)
         self._cached.mark(frames, native, alien)
@@ -222,7 +220,7 @@ class WithKeptAtoms:
         """Unique identity of this store."""
         return self._cached.identity
 
-    def mark(self, frames: range, native: Words, alien: Words) -> None:
+    def mark(self, frames: range, native: "Words", alien: "Words") -> None:
         """Set the bits of the held `frames`, see `CachedFrames.mark`; frames of subsets count as aliens."""
         self._cached.mark(frames, native, alien)
         for kept in self._kept if frames else ():

@@ -1,7 +1,5 @@
 """A Universe as the input of a run, which makes its own of the same frames, topology and transformations."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import io
@@ -88,12 +86,12 @@ class UniverseInput:
     transformations: bytes  # of its trajectory, pickled without the Universe; empty if there are none
     _topology: SharedObject
 
-    def topology(self) -> Topology:
+    def topology(self) -> "Topology":
         """Return the topology at the start of the run."""
         topology: Topology = self._topology.copy()
         return topology
 
-    def transform(self, universe: Universe) -> None:
+    def transform(self, universe: "Universe") -> None:
         """Add the transformations, bound to a Universe of the run, to its trajectory."""
         if self.transformations:
             universe.trajectory.add_transformations(*_Unpickler(self.transformations, universe).load())
@@ -122,7 +120,7 @@ def is_universe(value: Any) -> bool:
     )
 
 
-def from_universe(universe: Universe) -> UniverseInput:
+def from_universe(universe: "Universe") -> UniverseInput:
     """Return the input that a run takes from a Universe."""
     from MDAnalysis.coordinates.memory import MemoryReader
 
@@ -148,7 +146,7 @@ def from_universe(universe: Universe) -> UniverseInput:
     )
 
 
-def _share_topology(universe: Universe) -> SharedObject:
+def _share_topology(universe: "Universe") -> SharedObject:
     try:
         return SharedObject(universe._topology)
     except Exception:  # attributes may hold any object
@@ -200,7 +198,7 @@ def _default_keywords(reader: type) -> dict[str, Any]:
     return defaults
 
 
-def _pickle_transformations(universe: Universe, transformations: list[Any]) -> bytes:
+def _pickle_transformations(universe: "Universe", transformations: list[Any]) -> bytes:
     """Pickle transformations without the Universe of their groups; empty if there are none."""
     from himach.ranks.launch.code_pickle import CodePickler, by_value, unknown_elsewhere
 
@@ -232,7 +230,7 @@ def _pickle_transformations(universe: Universe, transformations: list[Any]) -> b
 class _Unpickler(pickle.Unpickler):
     """Replaces the given Universe by one of the run."""
 
-    def __init__(self, content: bytes, universe: Universe) -> None:
+    def __init__(self, content: bytes, universe: "Universe") -> None:
         super().__init__(io.BytesIO(content))
         self._universe = universe
 

@@ -1,7 +1,5 @@
 """`Writeback`: writes missed frames to a store with the disk and cores that the analysis leaves idle."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading

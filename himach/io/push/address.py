@@ -1,7 +1,5 @@
 """`EngineAddress`: the address ``imd://HOST:PORT`` of a running engine that sends its frames."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Sequence
@@ -29,7 +27,7 @@ class EngineAddress:
     units: str = "imdv3"
 
     @classmethod
-    def parse(cls, trajectory: str | os.PathLike[str]) -> EngineAddress | None:
+    def parse(cls, trajectory: str | os.PathLike[str]) -> "EngineAddress | None":
         """Return the engine that a trajectory's name denotes; None if it denotes no engine."""
         text = os.fspath(trajectory)
         if not text.startswith(SCHEME):

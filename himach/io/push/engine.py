@@ -3,8 +3,6 @@
 imdclient takes over the signals of its process, so only a separate program (`himach.runner.live.receiver`) imports it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

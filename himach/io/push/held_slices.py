@@ -4,8 +4,6 @@ A dataset has the slices of a rank; its generation names rank and launch (``nati
 on all nodes, and a number in each store, which is higher for a later one (``native/store/author.c``).
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -38,7 +36,7 @@ class SliceKind:
     n_atoms: int
     mark: bytes
 
-    def is_same_dataset(self, other: SliceKind) -> bool:
+    def is_same_dataset(self, other: "SliceKind") -> bool:
         """Tell whether the other's frames belong to the same dataset, from any launch."""
         return (self.generation, self.n_atoms) == (other.generation, other.n_atoms)
 

@@ -1,7 +1,5 @@
 """An OpenMM reporter that pushes frames of a running simulation; OpenMM is imported only when it reports."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

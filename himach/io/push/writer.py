@@ -1,7 +1,5 @@
 """Pushing frames of a running simulation to the stores of other nodes: `Writer`, with MDAnalysis's writer interface."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -143,7 +141,7 @@ class Writer:
         if has_addresses or os.path.exists(addresses[0]):
             self._frames = bodhi.PusherHandle(*self._args)
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> "Writer":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

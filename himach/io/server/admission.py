@@ -1,7 +1,5 @@
 """The key that a server shares with its clients on other machines (docs/server.md)."""
 
-from __future__ import annotations
-
 import errno
 import os
 import secrets

@@ -1,7 +1,5 @@
 """`Client`: reads frames through the server of a node's store; `find` connects to it if there is one."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
@@ -45,7 +43,7 @@ class Client(bodhi.LinkHandle, CachedFrames):
         super().__init__(os.fsencode(address), owner, int(timeout * 1000), key)
         self.name, self.generation = "", b""
 
-    def open(self, name: str, generation: bytes = b"") -> Client:
+    def open(self, name: str, generation: bytes = b"") -> "Client":
         """Open a dataset once, before any query; return this client."""
         self.open_dataset(name, generation)
         self.name, self.generation = name, generation

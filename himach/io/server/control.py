@@ -1,7 +1,5 @@
 """Control of the server of this node's store: `start` in the background, `serve` in this process, `stop`, `status`."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

@@ -3,8 +3,6 @@
 If a server fails or a frame is damaged, other copies are read.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -54,7 +52,7 @@ class RemoteStore(ServedStore):
         listed = [item.generation for answer in self.survey.answers for item in answer.holdings if item.name == name]
         return list(dict.fromkeys(listed))
 
-    def dataset(self, name: str, generation: bytes = b"", *, create: bool = False) -> RemoteDataset:
+    def dataset(self, name: str, generation: bytes = b"", *, create: bool = False) -> "RemoteDataset":
         """Open one generation of a dataset; it is never created."""
         holders = [
             _Holder(answer, item)
@@ -79,7 +77,7 @@ def refuse_several(name: str, authors: set[str]) -> None:
         )
 
 
-def _recency(holder: _Holder) -> tuple[int, int]:
+def _recency(holder: "_Holder") -> tuple[int, int]:
     """Return how recent a store's description of the origin is: the most recent one is asked for first."""
     try:
         stamp = json.loads(holder.holding.stamp)
@@ -148,7 +146,7 @@ class RemoteDataset(CachedFrames):
                     return content
         return None
 
-    def read(self, numbers: npt.ArrayLike, options: ReadOptions = WHOLE) -> RemoteReading:
+    def read(self, numbers: npt.ArrayLike, options: ReadOptions = WHOLE) -> "RemoteReading":
         """Read frames, in the order of `numbers`, from all servers in parallel; see `CachedFrames.read`."""
         options.ranges  # noqa: B018  atoms that cannot be are refused at once
         return RemoteReading(self._holders, np.ascontiguousarray(numbers, dtype=np.int64).reshape(-1), options)

@@ -1,7 +1,5 @@
 """`survey()`: asks a server and all its peers in parallel which datasets they hold, and names who does not answer."""
 
-from __future__ import annotations
-
 import os
 import re
 import struct
@@ -33,12 +31,12 @@ class Server:
     key: bytes = field(default=b"", repr=False)
 
     @classmethod
-    def from_address(cls, address: str, key_file: str | os.PathLike[str] | None = None) -> Server:
+    def from_address(cls, address: str, key_file: str | os.PathLike[str] | None = None) -> "Server":
         """Return the server at HOST[:PORT], with the key of a file; None: the default file."""
         return cls(with_port(address), read_key(Path(key_file) if key_file is not None else default_key_file()))
 
     @classmethod
-    def local(cls, store: str | os.PathLike[str] | None = None) -> Server:
+    def local(cls, store: str | os.PathLike[str] | None = None) -> "Server":
         """Return the server of a store on this machine."""
         return cls(os.fspath(socket_path(store).absolute()))
 
@@ -47,7 +45,7 @@ class Server:
         """Whether the address is a socket on this machine."""
         return "/" in self.text
 
-    def peer_at(self, address: str) -> Server:
+    def peer_at(self, address: str) -> "Server":
         """Return a peer, with the same key, or without one the key of the default file."""
         key = self.key or read_key(default_key_file())
         return replace(self, text=with_port(address), key=key)

@@ -1,7 +1,5 @@
 """`CachedFrames`: frames cached in a store or behind a server; `Reading` iterates over them."""
 
-from __future__ import annotations
-
 import re
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -119,7 +117,7 @@ class CachedFrames(FrameSource):
         return (frames.min(), frames.max()) if frames else None
 
     @abstractmethod
-    def read(self, numbers: npt.ArrayLike, options: ReadOptions = WHOLE) -> Reading:
+    def read(self, numbers: npt.ArrayLike, options: ReadOptions = WHOLE) -> "Reading":
         """Read frames, in the order of `numbers`, ahead of the caller, None for a miss; see `FrameSource.read`."""
 
 

@@ -1,7 +1,5 @@
 """The place of this node's store, its quota, and the sizes of what is in it."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sizes as text: `parse_size` reads ``2GB`` and ``500MiB``, `show_size` writes ``2.0 GB``."""
 
-from __future__ import annotations
-
 import re
 
 from himach.errors import UsageError

@@ -1,7 +1,5 @@
 """`Store` and `Dataset`: Python access to this node's frame store, by the C library in ``native/``."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -73,7 +71,7 @@ class Store(bodhi.StoreHandle):
 
     def dataset(
         self, name: str, generation: bytes = b"", *, create: bool = True, segment_bytes: int = 0, packed: bool = True
-    ) -> Dataset:
+    ) -> "Dataset":
         """Open one generation of a dataset."""
         return Dataset(self, name, generation, create, segment_bytes=segment_bytes, packed=packed)
 
@@ -89,7 +87,7 @@ class Store(bodhi.StoreHandle):
         except FileNotFoundError:
             return []
 
-    def open_directory(self, directory: str) -> Dataset:
+    def open_directory(self, directory: str) -> "Dataset":
         """Open the dataset in a subdirectory, whatever its name is."""
         return Dataset(self, directory=directory)
 
@@ -131,7 +129,7 @@ class Store(bodhi.StoreHandle):
                     self.dataset(dataset.name, dataset.generation)
             raise StoreBusyError(f"{place} is in use: {error.strerror}") from None
 
-    def _evict_all(self, dataset: Dataset) -> None:
+    def _evict_all(self, dataset: "Dataset") -> None:
         """Evict every segment, those without frames last: they record drops from others, and evictions may add some."""
         while segments := sorted(dataset.segments(), key=lambda segment: segment["frames"] == 0):
             busy = []

@@ -1,7 +1,5 @@
 """Verification of a store: `verify()` finds every frame whose bytes were altered, `drop()` drops such frames."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable

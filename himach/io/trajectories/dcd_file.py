@@ -3,8 +3,6 @@
 MDAnalysis's reader reads files with fixed atoms or a fourth dimension; it takes 55 µs a frame of few atoms, this one 5.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 import sys
@@ -43,7 +41,7 @@ class DcdHeader(NamedTuple):
     start: int  # offset of the first frame
 
     @classmethod
-    def read(cls, path: str) -> DcdHeader | None:
+    def read(cls, path: str) -> "DcdHeader | None":
         """Read the header of a file; return None for one that is too short or begins otherwise."""
         with ByteFile(path) as file:
             head = file.pread(96, 0)

@@ -3,8 +3,6 @@
 `reason()` is the text of a foreign exception, `warn_cut()` warns of a file cut off, `quietly()` calls MDAnalysis.
 """
 
-from __future__ import annotations
-
 import errno
 import time
 import warnings

@@ -1,7 +1,5 @@
 """The registry of formats, `FORMATS`: what reads, writes and mounts the files of each, and what its readers miss."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import warnings

@@ -5,8 +5,6 @@ A frame directory holds numbered files of a format that other tools open, `times
 k * frames_per_file and following.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -70,7 +68,7 @@ class Manifest:
             file.write(f"{text}\n".encode())
 
     @classmethod
-    def read(cls, path: str) -> Manifest:
+    def read(cls, path: str) -> "Manifest":
         """Read and check a manifest."""
         try:
             with open(path, encoding="utf-8") as file:

@@ -3,8 +3,6 @@
 MDAnalysis accepts any keyword silently, so a mistyped one has no effect.
 """
 
-from __future__ import annotations
-
 import difflib
 import inspect
 import math

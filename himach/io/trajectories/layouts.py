@@ -6,8 +6,6 @@ kJ/(mol nm), big-endian, in single precision); `NetCdf` by AMBER's convention (h
 in the classic format with 64-bit offsets (Å, ps, kcal/(mol Å), big-endian).
 """
 
-from __future__ import annotations
-
 import io
 import math
 import struct

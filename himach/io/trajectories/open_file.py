@@ -1,7 +1,5 @@
 """Opening of trajectory files: `open_file()` opens a file or directory as the `FrameFile` of its format."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from typing import Any

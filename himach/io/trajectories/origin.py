@@ -4,8 +4,6 @@ One rank opens files: the `Origin` is pickled to the others with its indexes, an
 drops the frames that a restart wrote again, and refuses files that look like parallel simulations.
 """
 
-from __future__ import annotations
-
 import difflib
 import glob
 import hashlib

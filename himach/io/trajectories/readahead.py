@@ -4,8 +4,6 @@ A rank decodes a frame while the disk or the file server loads the next ones. It
 that follow at the same stride: the next tasks of all ranks of its node, which share the page cache.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """Files read by MDAnalysis's readers: `ReaderFile`."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -1,7 +1,5 @@
 """Times of the frames of a trajectory, ps: float64 (n_frames,), or `InterpolatedTimes` between known frames."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ to the last bit, by the same roundings in the same order.
 `FrameFile` is the base of all kinds of trajectory files, read by frame number; `AbsentFile` is one out of reach.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -1,7 +1,5 @@
 """Headers of XTC and TRR frames: `parse_xtc()` and `parse_trr()` read one from bytes; `sniff()` detects the format."""
 
-from __future__ import annotations
-
 import struct
 from typing import NamedTuple
 

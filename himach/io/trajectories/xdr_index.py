@@ -11,8 +11,6 @@ inverses. Both files are an `.npy` file, which `numpy.load` maps, with a JSON te
 the array.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

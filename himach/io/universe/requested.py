@@ -4,8 +4,6 @@ An analysis with atoms() gets frames in which only the rows of those atoms are c
 `frame.positions`, and the positions of its Universe, give these rows and refuse others by an error that names an atom.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 

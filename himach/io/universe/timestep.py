@@ -1,7 +1,5 @@
 """A frame as a Timestep of MDAnalysis: `BoundTimestep`, which reads some fields on access; `FrameNumber`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -37,7 +35,7 @@ def _lazy_properties(field: int, name: str) -> tuple[property, property]:
     """Make the properties `has_NAME` and `NAME` for velocities or forces, which are read on access."""
     has, vectors = getattr(Timestep, f"has_{name}"), getattr(Timestep, name)
 
-    def get(ts: BoundTimestep, attribute: property) -> Any:
+    def get(ts: "BoundTimestep", attribute: property) -> Any:
         if ts._unread & field and ts._raw is not None:
             values = ts._raw.field(field)
             set_value(ts, values is not None, has)
@@ -45,7 +43,7 @@ def _lazy_properties(field: int, name: str) -> tuple[property, property]:
                 set_value(ts, values, vectors)
         return attribute.__get__(ts)
 
-    def set_value(ts: BoundTimestep, value: Any, attribute: property) -> None:
+    def set_value(ts: "BoundTimestep", value: Any, attribute: property) -> None:
         ts._unread &= ~field
         attribute.__set__(ts, value)
 
@@ -140,7 +138,7 @@ class BoundTimestep(Timestep):  # type: ignore[misc]
         self.data  # noqa: B018 (reads it)
         return super().copy_slice(sel)
 
-    def copy(self) -> BoundTimestep:
+    def copy(self) -> "BoundTimestep":
         """Return a copy restricted to the same atoms."""
         (restricted, self._restricted), (reader, self._read_data) = (self._restricted, False), (self._read_data, None)
         refuse, self.refuse_box = self.refuse_box, None

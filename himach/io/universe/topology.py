@@ -6,8 +6,6 @@ behind its CRC32C. Unpickling can run code, so `decode()` may only get bytes tha
 `himach.io.store.store.Dataset.own_attachment`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib
@@ -44,9 +42,9 @@ def load_topology(
     topology: str | os.PathLike[str] | None,
     origin: Origin,
     keywords: Mapping[str, Any] | None = None,
-    dataset: Dataset | None = None,
+    dataset: "Dataset | None" = None,
     attach: bool = True,
-) -> Topology:
+) -> "Topology":
     """Parse a topology and guess its missing attributes, as MDAnalysis.Universe does.
 
     For rank 0: the result is sent as a pickle, and other ranks make their Universe by
@@ -70,7 +68,7 @@ def load_topology(
 class _CachedParse:
     """A topology that this process has parsed or read; it must be copied before changes."""
 
-    topology: Topology
+    topology: "Topology"
     warnings: Sequence[tuple[str, str, int]]
 
 
@@ -78,8 +76,8 @@ _parses: dict[str, _CachedParse] = {}
 
 
 def _find_or_parse(
-    dataset: Dataset | None, attach: bool, name: str, path: str, origin: Origin, keywords: Mapping[str, Any]
-) -> Topology:
+    dataset: "Dataset | None", attach: bool, name: str, path: str, origin: Origin, keywords: Mapping[str, Any]
+) -> "Topology":
     """Return the topology from memory or as attached, else parse it; repeat the warnings of parsing.
 
     Datasets of an ensemble share a topology: it is parsed once, and attached to the first of them.
@@ -99,7 +97,7 @@ def _find_or_parse(
     return entry.topology
 
 
-def _read_attached(dataset: Dataset, name: str) -> _CachedParse | None:
+def _read_attached(dataset: "Dataset", name: str) -> _CachedParse | None:
     """Return an attached topology; None if it is missing or damaged."""
     try:
         topology, facts = decode(dataset.own_attachment(name) or b"")
@@ -118,7 +116,7 @@ def _parse_and_guess(path: str, origin: Origin, keywords: Mapping[str, Any]) -> 
     return _CachedParse(topology, [(str(w.message), w.filename, w.lineno) for w in caught if w.category is UserWarning])
 
 
-def _attach(dataset: Dataset, name: str, entry: _CachedParse) -> None:
+def _attach(dataset: "Dataset", name: str, entry: _CachedParse) -> None:
     """Attach a parse to a dataset if possible, and remove the oldest beyond `MAX_ATTACHED`."""
     content = encode(entry.topology, {"warnings": entry.warnings})
     if content is None:
@@ -163,7 +161,7 @@ def bundled_topology(origin: Origin) -> str:
     return path
 
 
-def parse(path: str, keywords: Mapping[str, Any]) -> Topology:
+def parse(path: str, keywords: Mapping[str, Any]) -> "Topology":
     """Parse a topology file."""
     from MDAnalysis.core.universe import _topology_from_file_like
 
@@ -185,7 +183,7 @@ def parse(path: str, keywords: Mapping[str, Any]) -> Topology:
     return topology
 
 
-def _check_atoms(topology: Topology, path: str, origin: Origin) -> None:
+def _check_atoms(topology: "Topology", path: str, origin: Origin) -> None:
     if topology.n_atoms != origin.n_atoms:
         raise UsageError(
             f"{label(path)} has {topology.n_atoms} atoms, {origin.paths[0]} has {origin.n_atoms}; "
@@ -197,7 +195,7 @@ def _guessed_attributes(keywords: Mapping[str, Any]) -> set[str]:
     return {*keywords.get("to_guess", ()), *keywords.get("force_guess", ())}
 
 
-def _guess(parsed: Topology, path: str, origin: Origin, keywords: Mapping[str, Any]) -> Topology:
+def _guess(parsed: "Topology", path: str, origin: Origin, keywords: Mapping[str, Any]) -> "Topology":
     """Let MDAnalysis guess the attributes that its Universe would, or those of the keywords."""
     from MDAnalysis import Universe
     from MDAnalysis.coordinates.memory import MemoryReader
@@ -225,7 +223,7 @@ def _guesser() -> Any:
     return guesser
 
 
-def encode(topology: Topology, facts: dict[str, Any]) -> bytes | None:
+def encode(topology: "Topology", facts: dict[str, Any]) -> bytes | None:
     """Return a topology and facts about it as bytes; None if it cannot be pickled."""
     try:
         content = pickle.dumps((topology, facts), pickle.HIGHEST_PROTOCOL)
@@ -234,7 +232,7 @@ def encode(topology: Topology, facts: dict[str, Any]) -> bytes | None:
     return crc32c(content).to_bytes(4, "little") + content
 
 
-def decode(content: bytes) -> tuple[Topology, dict[str, Any]]:
+def decode(content: bytes) -> "tuple[Topology, dict[str, Any]]":
     """Return the topology and the facts of `encode`; raises ValueError if that fails."""
     view = memoryview(content)
     if crc32c(view[4:]).to_bytes(4, "little") != view[:4]:
@@ -246,7 +244,7 @@ def decode(content: bytes) -> tuple[Topology, dict[str, Any]]:
     return topology, facts
 
 
-def copy_topology(topology: Topology) -> Topology:
+def copy_topology(topology: "Topology") -> "Topology":
     """Return a copy that shares nothing mutable; Topology.copy() loops over all names."""
     copied: Topology = pickle.loads(pickle.dumps(topology, pickle.HIGHEST_PROTOCOL))
     return copied

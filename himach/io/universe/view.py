@@ -4,8 +4,6 @@ It has one Timestep and no file. Positions are bound without a copy. Other frame
 only some frames.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from functools import partial
@@ -38,7 +36,7 @@ class _BoundFrame(Frame):
 
     __slots__ = ("_raw", "_timestep", "_view")
 
-    def __init__(self, raw: RawFrame, step: int, timestep: Timestep, view: View, member: str | None) -> None:
+    def __init__(self, raw: RawFrame, step: int, timestep: Timestep, view: "View", member: str | None) -> None:
         self.member = member
         self.number = raw.number
         self.step = step
@@ -318,7 +316,7 @@ class View(ProtoReader):  # type: ignore[misc]
             if getattr(transformation, "turns", False):
                 self._bound_timestep.refuse_box = self._refuse_box
 
-    def copy(self) -> View:
+    def copy(self) -> "View":
         """Return a reader with a copy of the present frame."""
         new = View.__new__(View)
         ProtoReader.__init__(new)

@@ -1,7 +1,5 @@
 """`drawing()`: a helper process that imports Matplotlib while ranks read, and draws what rank 0 sends."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

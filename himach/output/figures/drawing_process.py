@@ -1,7 +1,5 @@
 """``python -m himach.output.figures.drawing_process``: draws what `start_drawing()` sends, alone and once."""
 
-from __future__ import annotations
-
 import io
 import os
 import pickle

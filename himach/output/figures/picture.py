@@ -5,8 +5,6 @@ Figures are made without pyplot: no global state, no display. Equal figures are 
 The style ``himach``: `style_context()` for himach's own figures, `find_style_module()` for Matplotlib's users.
 """
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Iterable, Iterator, Sequence

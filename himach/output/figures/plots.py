@@ -1,7 +1,5 @@
 """Drawing of an analysis's plot(): on its own figure, `figure()`, or on given axes, `draw()`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """Drawing of time series, `draw_series()`, axes of times, `time_axis()`, and legends, `draw_legend()`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

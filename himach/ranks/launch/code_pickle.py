@@ -1,7 +1,5 @@
 """Pickling of code that another process cannot import: `CodePickler`; `by_value` pickles the code of modules."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import sys

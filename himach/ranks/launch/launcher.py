@@ -5,8 +5,6 @@ When one fails, or the process at the other end of its standard input ends, it k
 status of the first that failed. It is the parent of its ranks, so that the kernel ends them with it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os
@@ -59,7 +57,7 @@ def fork_ranks(
             os._exit(status or 0)
 
 
-def _fork_each(size: int) -> list[_Rank] | int:
+def _fork_each(size: int) -> "list[_Rank] | int":
     """Fork ranks; return them here, and in each of them its end of the gate."""
     parent = os.getpid()
     reader, writer = os.pipe()

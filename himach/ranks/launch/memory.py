@@ -1,7 +1,5 @@
 """Memory limits of ranks and pairs, from the node or its control group, and the directory for the rest."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

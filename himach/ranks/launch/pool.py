@@ -4,8 +4,6 @@
 command, environment, output and end of the process that starts ranks.
 """
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import io
@@ -48,7 +46,7 @@ SLURM = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS")
 
 GRACE = 3.0  # seconds between SIGTERM to ranks and SIGKILL
 ENDING = LIMIT + 2.0  # seconds that ranks which keep pairs may take to end after SIGTERM
-_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+_pools: "weakref.WeakSet[Pool]" = weakref.WeakSet()
 
 
 def pack_work(work: Callable[[World], Any]) -> bytes:

@@ -4,8 +4,6 @@ More than half of the time of ``import MDAnalysis`` goes to modules that few ana
 import, empty modules stand in for them; the first access to an attribute of one imports the real module.
 """
 
-from __future__ import annotations
-
 import gc
 import signal
 import sys

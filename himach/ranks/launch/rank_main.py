@@ -4,8 +4,6 @@ With RANKS it is the process that starts this many on this machine. The first ra
 the outcome goes to the file of last words or, from a job, to standard output, after a mark.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal

@@ -5,8 +5,6 @@ other long library call, Python's handlers do not run. The interpreter still wri
 thread reads it and ends the process if the main thread does not.
 """
 
-from __future__ import annotations
-
 import ctypes
 import math
 import os
@@ -34,7 +32,7 @@ END = b"\0"  # not the number of a signal
 
 Handler = Callable[[int, FrameType | None], Any]
 
-_current: StopRequests | None = None
+_current: "StopRequests | None" = None
 
 
 class Terminated(Interruption):
@@ -120,7 +118,7 @@ class StopRequests:
                 time.sleep(0.005)
         return not missing
 
-    def __enter__(self) -> StopRequests:
+    def __enter__(self) -> "StopRequests":
         global _current
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)

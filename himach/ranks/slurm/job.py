@@ -1,7 +1,5 @@
 """A SLURM job from outside: `SlurmJob` submits, polls and cancels it; `split_options()` separates srun's options."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import re

@@ -1,7 +1,5 @@
 """Ranks in a job of SLURM's, for a process outside it: `JobPool` submits the job and runs steps of it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pickle

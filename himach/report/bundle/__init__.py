@@ -3,5 +3,3 @@
 `collect_contents()` and `metadata()` describe one as a Process Run Crate, `write_archive()` writes it; `verify()` runs
 it again and compares, byte by byte. A bundle is untrusted: its content is checked before use.
 """
-
-from __future__ import annotations

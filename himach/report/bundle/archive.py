@@ -4,8 +4,6 @@ A bundle is untrusted. Files are extracted below a new folder, whatever their na
 metadata name, with its checksum.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -43,7 +41,7 @@ class Payload:
     size: int
 
     @classmethod
-    def from_source(cls, source: bytes | Path) -> Payload:
+    def from_source(cls, source: bytes | Path) -> "Payload":
         """Make a member of content or a file; raises UsageError if the file cannot be read."""
         if isinstance(source, bytes):
             return cls(source, hashlib.sha256(source).hexdigest(), len(source))

@@ -1,7 +1,5 @@
 """The first difference of two files that should be equal: `difference()` describes it by their content."""
 
-from __future__ import annotations
-
 import csv
 import math
 from collections import deque

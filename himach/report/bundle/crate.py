@@ -5,8 +5,6 @@ It is RO-Crate 1.1 with an action for each run: its software, inputs, parameters
 `collect_contents()` collects runs, their files and their code, each as the run had it.
 """
 
-from __future__ import annotations
-
 import json
 import modulefinder
 import os

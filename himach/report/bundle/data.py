@@ -1,7 +1,5 @@
 """Local files of the simulations that runs of a bundle read: `find_data()` matches them by content."""
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence

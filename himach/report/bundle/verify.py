@@ -3,8 +3,6 @@
 Runs are repeated as by ``himach run --rerun``, with a record that `localize_record()` adapts.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -3,8 +3,6 @@
 `Roles` of columns in members' tables say which are keys that identify rows, and which are figures to compare.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

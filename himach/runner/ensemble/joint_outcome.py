@@ -1,7 +1,5 @@
 """Joint outcome of members: `join()` concatenates their tables and compares groups of members."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Container, Mapping, Sequence
 from itertools import chain, count

@@ -3,8 +3,6 @@
 `each_member()` distributes members: all ranks together run large ones, one rank each runs the others.
 """
 
-from __future__ import annotations
-
 import copy
 import pickle
 import sys

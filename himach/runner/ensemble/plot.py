@@ -1,7 +1,5 @@
 """Figure of an ensemble's outcome: `EnsemblePlot` draws a line for each member and a band for each group."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

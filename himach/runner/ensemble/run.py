@@ -1,7 +1,5 @@
 """A run over an ensemble: `perform()` runs each member by itself, and joins the outcomes and the records."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -3,8 +3,6 @@
 `EngineFeed` starts a receiving program for each engine, an `ImdClient`, and polls them.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

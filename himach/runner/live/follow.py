@@ -1,7 +1,5 @@
 """`follow()`: runs over arriving frames of a running engine, a dataset that fills, or files that grow."""
 
-from __future__ import annotations
-
 import copy
 import sys
 import time
@@ -33,14 +31,14 @@ T = TypeVar("T")
 
 @checks_arguments
 def follow(
-    analysis: Analyses,
+    analysis: "Analyses",
     source: PathLike | Sequence[PathLike] | None = None,
     topology: PathLike | None = None,
     *,
     every: int | None = None,
     idle: float | None = None,
     until: str | None = None,
-    on_update: Callable[[Result], object] | None = None,
+    on_update: "Callable[[Result], object] | None" = None,
     dataset: str | None = None,
     buffer: int | str | None = None,
     stride_when_late: int | None = None,
@@ -61,7 +59,7 @@ def follow(
     progress: bool | None = None,
     universe: Mapping[str, Any] | None = None,
     **parameters: Any,
-) -> Result:
+) -> "Result":
     """Analyse frames while they come, again and again, and at the end all of them.
 
     Parameters
@@ -116,7 +114,7 @@ def follow(
     show = on_update or _notebook_cell()
     own_ranks = None if under_launcher() else ranks
 
-    def run_update(world: World, pool: Ranks | None, update: Update) -> tuple[Result, Record]:
+    def run_update(world: World, pool: Ranks | None, update: Update) -> "tuple[Result, Record]":
         changed = replace(job, analyses=copy.deepcopy(job.analyses), **update.changes(job.quiet))
         started = time.time()
         result = run_here(world, changed, started) if pool is None else run_on_spawned_ranks(changed, started, pool)
@@ -146,13 +144,13 @@ def run_live(
         return go_live(alone(), request, live, partial(update, alone(), pool), lambda: on_ranks(start_ranks, pool))
 
 
-def _notebook_cell() -> Callable[[Result], object]:
+def _notebook_cell() -> "Callable[[Result], object]":
     """Return a function that shows each result below the running notebook cell, in place of the previous one."""
     if "ipykernel" not in sys.modules or "IPython" not in sys.modules or sys.modules["IPython"].get_ipython() is None:
         return lambda result: None
     handles: list[Any] = []
 
-    def show(result: Result) -> None:
+    def show(result: "Result") -> None:
         from IPython.display import display
 
         if handles:

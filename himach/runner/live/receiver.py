@@ -4,8 +4,6 @@
 writes to the store, and one makes frames visible and answers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os
@@ -149,7 +147,7 @@ class FrameKeeper:
             self._changed.wait()
         return True
 
-    def answer(self, connection: Connection[Any, Any]) -> None:
+    def answer(self, connection: "Connection[Any, Any]") -> None:
         """Answer the run, and make frames visible every `FLUSH_SECONDS`, until the run ends; in a thread."""
         last_time, was_paused = time.monotonic(), False
         with contextlib.suppress(EOFError, OSError):

@@ -1,7 +1,5 @@
 """Folder for a live run's pairs between outcomes: `pairs_between()`; this run removes it, or the next one does."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """A run over arriving frames: `go_live()` runs repeatedly over the frames so far, and maps only new ones."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading

@@ -1,6 +1,5 @@
 /* What the files of actors have in common: their state, what is promised, and what each does. */
-#ifndef POWER_ACTING_H
-#define POWER_ACTING_H
+#pragma once
 
 #include <pthread.h>
 
@@ -82,5 +81,3 @@ void drop_some(void);
 /* What segments a directory has, or all of them (NULL): evict `n` drawn ones, or each (n < 0). */
 void evict_segments(bodhi_store *store, const char *directory, int n);
 void remove_dataset(void);
-
-#endif

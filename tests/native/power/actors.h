@@ -1,7 +1,6 @@
 /* All who use a store at once: writers, pushers of frames and slices and their server, ranks that push straight to it,
  * whoever puts slices together, copies, reads, drops and evicts; full disks. */
-#ifndef POWER_ACTORS_H
-#define POWER_ACTORS_H
+#pragma once
 
 #include "disk.h"
 
@@ -24,5 +23,3 @@ void actors_end(void);
 
 /* Before a file goes, for disk_attach(). */
 void actors_unlinking(int directory, const char *name);
-
-#endif

@@ -6,8 +6,7 @@
  * directory that was not synced (made, linked, renamed, removed) is there or not, by itself. Syncing a file does not
  * keep its name, syncing a directory not the directory's own name. After a failed sync of a file, what was not synced
  * then has any mixture of sectors for good, though the running machine sees all of it; names may still be synced. */
-#ifndef POWER_DISK_H
-#define POWER_DISK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -131,5 +130,3 @@ enum { EACH = -1, N_EXTREMES = 5 };
 extern const survival extremes[N_EXTREMES], any_survival;
 
 image disk_cut(disk *d, const survival *what, chance *c);
-
-#endif

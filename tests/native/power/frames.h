@@ -1,6 +1,5 @@
 /* Datasets of every kind, frames whose content is known by their number, and reading them back. */
-#ifndef POWER_FRAMES_H
-#define POWER_FRAMES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -45,5 +44,3 @@ void known_directory(uint32_t dataset, char *directory, size_t size);
 /* Open a dataset of the stores below `root`. */
 BODHI_CHECKED int known_open_store(const char *root, uint32_t dataset, int flags, bodhi_store **store);
 BODHI_CHECKED int known_open(bodhi_store *store, uint32_t dataset, int flags, bodhi_dataset **opened);
-
-#endif

@@ -1,6 +1,5 @@
 /* A server that runs in a thread, and links to it. */
-#ifndef BODHI_TESTS_RUNNING_H
-#define BODHI_TESTS_RUNNING_H
+#pragma once
 
 #include "../sockets.h"
 #include "net/link.h"
@@ -63,5 +62,3 @@ void open_served(served_dataset *d, const char *name, const char *generation);
 /* Write to the store, beside the server; an attachment to "/run", generation "one". */
 void write_frames(const char *name, const char *generation, int kind, int64_t first, int64_t last);
 void write_attachment(const char *name, const unsigned char *data, size_t size);
-
-#endif

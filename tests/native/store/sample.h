@@ -1,6 +1,5 @@
 /* A store with one dataset, whose frames and files tests know. */
-#ifndef BODHI_TESTS_SAMPLE_H
-#define BODHI_TESTS_SAMPLE_H
+#pragma once
 
 #include "../check.h"
 #include "base/io.h"
@@ -61,5 +60,3 @@ int count_files(char kind);
 int64_t size_of(const char *path);
 void overwrite(const char *path, int64_t at, const void *data, size_t size);
 void flip(const char *path, int64_t at); /* one bit */
-
-#endif

@@ -1,6 +1,5 @@
 /* What was synced, by any thread, and what is open; syncs can be held, and made to fail, once for a file. */
-#ifndef BODHI_TESTS_SYNCS_H
-#define BODHI_TESTS_SYNCS_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -18,5 +17,3 @@ bool is_synced(const char *path);
 
 /* Open descriptors of this process. */
 int count_descriptors(void);
-
-#endif

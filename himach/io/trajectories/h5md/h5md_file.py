@@ -3,8 +3,6 @@
 MDAnalysis's own reader reads an array twice per frame, and decodes a chunk again for each frame in it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import warnings
 from typing import Any

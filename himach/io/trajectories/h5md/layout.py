@@ -4,8 +4,6 @@
 The rules are those of H5MD 1.1; units and their conversion are those of MDAnalysis's reader.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Only what reads arrays imports zarr, so that datasets can be named and compared where zarr is not installed.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re
@@ -47,7 +45,7 @@ class ZarrFiles:
     chunks: dict[str, list[str]]  # of each array
 
     @classmethod
-    def from_path(cls, path: str) -> ZarrFiles:
+    def from_path(cls, path: str) -> "ZarrFiles":
         """List a directory; raises OSError."""
         metadata: list[str] = []
         chunks: dict[str, list[str]] = {}

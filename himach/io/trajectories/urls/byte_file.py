@@ -3,8 +3,6 @@
 `read_status()` returns a file's state, `exists()` whether there is one, `local_path()` where other programs find it.
 """
 
-from __future__ import annotations
-
 import email.utils
 import errno
 import hashlib
@@ -62,7 +60,7 @@ class ByteFile:
         if descriptor >= 0:
             os.close(descriptor)
 
-    def __enter__(self) -> ByteFile:
+    def __enter__(self) -> "ByteFile":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

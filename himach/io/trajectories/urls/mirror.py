@@ -9,8 +9,6 @@ and those of a run without a cache, go to ``himach-remote-<uid>`` in ``$SLURM_TM
 `Records` locates frames in a NetCDF file, so that only needed bytes of a remote one are read.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

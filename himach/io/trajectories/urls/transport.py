@@ -3,8 +3,6 @@
 boto3 moves the bytes of S3, fsspec those of other servers; both find credentials as other tools do.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re

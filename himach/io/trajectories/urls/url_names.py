@@ -5,8 +5,6 @@ Query parts that may identify the file and may be secret are replaced by their d
 the whole URL keep it, in memory: `full_url()`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
