@@ -10,15 +10,27 @@ from himach.cli import shared
 from himach.cli.command_group import Command
 from himach.cli.run import describe_defaults
 from himach.cli.shared import columns, echo, format_minute
-from himach.conversion.options import ConvertCommand, ConvertOptions
+from himach.conversion.options import ConvertOptions
 from himach.conversion.target_files import removing_leftovers
 from himach.io.datasets.request import TransformOptions
+from himach.ranks.communicator import World
+from himach.ranks.launch.preload import preload
 from himach.ranks.quiet import quiet_ranks
 from himach.runner.options import parse_keywords
 from himach.staging.options import StageOptions
 
 if TYPE_CHECKING:
     from himach.checkpoint.listing import KeptFrames
+
+
+def _convert(world: World, options: ConvertOptions) -> str | None:
+    """Convert as one of the ranks; return the result as text on rank 0, unless quiet."""
+    with quiet_ranks(world.comm.rank, command=True):
+        preload()
+        from himach.conversion.convert import convert_here
+
+        result = convert_here(world, options)
+        return None if options.quiet or world.comm.rank else str(result)
 
 
 @click.command(cls=Command)
@@ -141,7 +153,7 @@ def convert(
     values = {name: value for name, value in options.items() if value is not None}
     request = ConvertOptions(**values, keywords=parse_keywords(keywords))
     started = shared.started_ranks(ranks, oversubscribe)
-    command = ConvertCommand(request)
+    command = partial(_convert, options=request)
     with removing_leftovers(request.files if started else []):
         message = on_ranks(command, started)
     if message is not None:

@@ -1,4 +1,4 @@
-"""Options of a conversion, `ConvertOptions`, and the work of each rank for ``himach convert``, `ConvertCommand`."""
+"""Options of a conversion: `ConvertOptions`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,9 +11,6 @@ from himach.io.datasets.member import Member
 from himach.io.datasets.request import FramesRequest, option
 from himach.io.trajectories.urls.url_names import refuse_urls
 from himach.output.file_names import lasting_name
-from himach.ranks.communicator import World
-from himach.ranks.launch.preload import preload
-from himach.ranks.quiet import quiet_ranks
 
 MEMBER = "{member}"  # placeholder for a member's name in file names
 
@@ -79,19 +76,3 @@ class ConvertOptions(FramesRequest):
             topology = None if member.topology is None else Path(member.topology)
             values |= {"ensemble": None, "trajectories": member.trajectories, "topology": topology, "quiet": True}
             yield member, replace(self, **values, **member.choice)
-
-
-@dataclass(frozen=True)
-class ConvertCommand:
-    """A conversion of the command line; returns the result as text on rank 0, unless quiet."""
-
-    options: ConvertOptions
-
-    def __call__(self, world: World) -> str | None:
-        """Convert as one of the ranks."""
-        with quiet_ranks(world.comm.rank, command=True):
-            preload()
-            from himach.conversion.convert import convert_here
-
-            result = convert_here(world, self.options)
-            return None if self.options.quiet or world.comm.rank else str(result)
