@@ -137,7 +137,6 @@ typedef struct bodhi_facts {
     int64_t bytes;            /* in segment and index files */
     int64_t segments;         /* usable segments */
     int64_t refused_segments; /* segments of another format version or of another dataset: left alone */
-    int64_t refused_version;  /* the format version of such a segment, or 0 */
     int64_t last_used;        /* seconds since 1970 at which the dataset was last opened */
     int64_t scanned;          /* bytes of segments that had to be scanned because their index did not cover them */
 } bodhi_facts;

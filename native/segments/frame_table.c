@@ -103,9 +103,8 @@ static bool read_all(int fd, void *out, size_t size, uint64_t at) {
 
 static bool read_facts(int fd, const segment *s, table_facts *f) {
     unsigned char head[TABLE_HEAD_BYTES];
-    unsigned version;
     bool right = read_all(fd, head, sizeof head, 0) &&
-                 parse_file_header(head, SEGMENT_HEADER_BYTES, MAGIC_TABLE, &s->key, s->kind, &version) == PARSED;
+                 parse_file_header(head, SEGMENT_HEADER_BYTES, MAGIC_TABLE, &s->key, s->kind) == PARSED;
     memcpy(f, head + SEGMENT_HEADER_BYTES, sizeof *f);
     return right;
 }

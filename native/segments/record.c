@@ -7,7 +7,7 @@
 #include "base/crc32c.h"
 
 /* Headers of other versions are checked up to this length. */
-enum { MAX_FOREIGN_HEADER = 65536, COMMON_BYTES = offsetof(record_header, n_blocks) + sizeof(uint32_t) };
+enum { COMMON_BYTES = offsetof(record_header, n_blocks) + sizeof(uint32_t) };
 _Static_assert(PREFIX_BYTES + COMMON_BYTES == RECORD_HEADER_BYTES, "there is no padding");
 _Static_assert(PREFIX_BYTES + offsetof(record_header, n_atoms) == RECORD_ATOMS_AT, "where others read it");
 _Static_assert(offsetof(index_entry, head_units) + sizeof(uint16_t) == ENTRY_BYTES - 4, "its checksum follows");
@@ -97,9 +97,11 @@ void write_file_header(unsigned char out[SEGMENT_HEADER_BYTES], uint32_t magic, 
 }
 
 enum parsed parse_file_header(const unsigned char *data, size_t size, uint32_t magic, const segment_key *key,
-                              unsigned kind, unsigned *version) {
-    enum parsed parsed = check_whole(data, size, magic, SEGMENT_HEADER_BYTES, version);
-    if (parsed == PARSED && (memcmp(data + PREFIX_BYTES, key, sizeof *key) != 0 || get16(data + 6) != kind)) {
+                              unsigned kind) {
+    unsigned version;
+    enum parsed parsed = check_whole(data, size, magic, SEGMENT_HEADER_BYTES, &version);
+    if (parsed == PARSED_VERSION ||
+        (parsed == PARSED && (memcmp(data + PREFIX_BYTES, key, sizeof *key) != 0 || get16(data + 6) != kind))) {
         return PARSED_FOREIGN;
     }
     return parsed;
@@ -266,11 +268,8 @@ static bool read_layout(record_header *header, uint32_t bytes) {
 
 /* Cheap checks before a checksum is taken: bytes that only look like a record must not make a scan slow. */
 static bool plausible(const unsigned char *data, const segment_key *key, uint64_t offset) {
-    if (get16(data + 4) != FORMAT_VERSION) {
-        return get32(data + 8) <= MAX_FOREIGN_HEADER;
-    }
-    return get64(data + 48) == key->segment && get64(data + 56) == offset && get32(data + 8) >= RECORD_HEADER_BYTES &&
-           get32(data + 8) <= UINT32_MAX - UNIT;
+    return get16(data + 4) == FORMAT_VERSION && get64(data + 48) == key->segment && get64(data + 56) == offset &&
+           get32(data + 8) >= RECORD_HEADER_BYTES && get32(data + 8) <= UINT32_MAX - UNIT;
 }
 
 enum parsed parse_record(const unsigned char *data, size_t size, const segment_key *key, uint64_t offset,

@@ -75,7 +75,7 @@ typedef struct {
     uint16_t head_units; /* 0xFFFF: that or larger */
 } index_entry;
 
-/* FOREIGN: valid, but of another segment or dataset. */
+/* FOREIGN: valid, but of another segment or dataset, or of another version. */
 enum parsed { PARSED, PARSED_SHORT, PARSED_DAMAGED, PARSED_VERSION, PARSED_FOREIGN };
 
 static inline uint64_t round_up(uint64_t value, uint64_t unit) {
@@ -95,7 +95,7 @@ enum parsed parse_identity(const unsigned char *data, size_t size, uint8_t ident
 /* Header of a segment (MAGIC_SEGMENT) or index file (MAGIC_INDEX). */
 void write_file_header(unsigned char out[SEGMENT_HEADER_BYTES], uint32_t magic, const segment_key *key, unsigned kind);
 enum parsed parse_file_header(const unsigned char *data, size_t size, uint32_t magic, const segment_key *key,
-                              unsigned kind, unsigned *version);
+                              unsigned kind);
 
 /* What the meta file says: whose frames a directory has. */
 typedef struct {

@@ -86,7 +86,7 @@ static bool ends_scan(int error) {
 
 scan_result scan_segment(int fd, const segment_key *key, uint64_t from, uint64_t to, scan_visitor *visit,
                          void *context) {
-    scan_result result = {.end = from, .newer = false, .error = 0};
+    scan_result result = {.end = from, .error = 0};
     window w = {.fd = fd, .buffer = malloc(WINDOW_BYTES), .capacity = WINDOW_BYTES, .limit = to};
     if (w.buffer == NULL) {
         result.error = ENOMEM;
@@ -104,7 +104,6 @@ scan_result scan_segment(int fd, const segment_key *key, uint64_t from, uint64_t
         if (ends_scan(errno) || (errno == EIO && ++bad_sectors == MAX_BAD_SECTORS)) {
             break;
         }
-        result.newer = result.newer || parsed == PARSED_VERSION;
         if (right) {
             if (!visit(context, &header)) {
                 result.error = ENOMEM;

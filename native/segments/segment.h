@@ -24,7 +24,7 @@ typedef struct {
     bool checked;        /* the segment's header was looked at */
     bool damaged_header; /* read as any other, but not written to */
     bool refused;        /* of another version, or misplaced: left alone */
-    bool frozen;         /* holds something of another version, or was not synced: read, but never written */
+    bool frozen;         /* was not synced: read, but never written */
     bool incomplete;     /* its index lacks something and should be rebuilt */
     bool gone;
     bool doubtful;     /* a sync of it has failed: what is read from it may not be on disk, and is not acknowledged */
@@ -50,7 +50,6 @@ typedef struct findings {
     size_t n_tombstones, tombstone_capacity;
     uint64_t scanned; /* bytes */
     uint64_t lost;    /* bytes without a valid record before others */
-    unsigned version; /* unknown version met, or 0 */
 } findings;
 
 void findings_free(findings *content);
@@ -61,7 +60,6 @@ typedef bool scan_visitor(void *context, const record_header *header);
 typedef struct {
     uint64_t end;     /* after the last valid record, else `from` */
     uint64_t skipped; /* bytes before that without a valid record */
-    bool newer;       /* something of another version lies there */
     int error;        /* errno that ended the scan early, or 0 */
 } scan_result;
 

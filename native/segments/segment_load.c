@@ -115,7 +115,6 @@ static scan_result load_by_scan(load *l, uint64_t from, uint64_t to) {
     scan_result result = scan_segment(l->fd, &l->s->key, from, to, visit_loaded, l);
     l->content->scanned += to - from;
     l->content->lost += result.skipped;
-    l->s->frozen = l->s->frozen || result.newer;
     return result;
 }
 
@@ -177,11 +176,8 @@ static bool load_by_index(load *l, int directory) {
     bool usable = bodhi_io.fstat(index, &status) == 0;
     if (usable && (s->index_at == 0 || status.st_ino != s->index_inode || (uint64_t)status.st_size < s->index_at)) {
         unsigned char header[SEGMENT_HEADER_BYTES];
-        unsigned version;
         ssize_t got = io_read(index, header, sizeof header, 0, READ_ANY);
-        enum parsed parsed =
-            parse_file_header(header, got < 0 ? 0 : (size_t)got, MAGIC_INDEX, &s->key, s->kind, &version);
-        s->frozen = s->frozen || parsed == PARSED_VERSION;
+        enum parsed parsed = parse_file_header(header, got < 0 ? 0 : (size_t)got, MAGIC_INDEX, &s->key, s->kind);
         usable = parsed == PARSED;
         s->index_at = SEGMENT_HEADER_BYTES;
         s->index_covered = SEGMENT_HEADER_BYTES;
@@ -199,14 +195,12 @@ static bool load_by_index(load *l, int directory) {
 static void check_header(load *l) {
     segment *s = l->s;
     unsigned char header[SEGMENT_HEADER_BYTES];
-    unsigned version = 0;
     ssize_t got = io_read(l->fd, header, sizeof header, 0, READ_ANY);
     if (got == sizeof header) {
-        enum parsed parsed = parse_file_header(header, sizeof header, MAGIC_SEGMENT, &s->key, s->kind, &version);
-        s->refused = parsed == PARSED_VERSION || parsed == PARSED_FOREIGN;
+        enum parsed parsed = parse_file_header(header, sizeof header, MAGIC_SEGMENT, &s->key, s->kind);
+        s->refused = parsed == PARSED_FOREIGN;
         s->damaged_header = parsed == PARSED_DAMAGED;
         s->checked = true;
-        l->content->version = parsed == PARSED_VERSION ? version : l->content->version;
     }
 }
 
@@ -311,8 +305,8 @@ static int rebuild_index(rebuild *r, int directory, const segment *s, int fd, ui
     write_file_header(r->bytes, MAGIC_INDEX, &s->key, s->kind);
     r->size = SEGMENT_HEADER_BYTES;
     scan_result result = scan_segment(fd, &s->key, SEGMENT_HEADER_BYTES, size, visit_rebuilt, r);
-    if (result.error != 0 || result.newer) {
-        return result.error != 0 ? result.error : EPROTONOSUPPORT; /* what is of another version is not ours to cut */
+    if (result.error != 0) {
+        return result.error;
     }
     bool done = (r->covered == size || io_truncate(fd, r->covered)) &&
                 io_write_file(directory, s->index_name, r->bytes, r->size, FILE_UNSYNCED);

@@ -110,7 +110,6 @@ int dataset_load(bodhi_dataset *dataset, uint32_t ordinal, bool writing) {
             s->sealed->any_torn = &dataset->torn;
         }
         dataset->scanned += content.scanned;
-        dataset->refused_version = content.version != 0 ? content.version : dataset->refused_version;
         (void)apply_tombstones(dataset, s->kind, content.tombstones,
                                content.n_tombstones); /* else dropped frames stay a while */
     } else {

@@ -47,7 +47,6 @@ struct bodhi_dataset {
     unsigned open_segments;
     unsigned readers;
     uint64_t clock;
-    unsigned refused_version;
     uint64_t scanned;
     char *author;       /* NULL: not known here */
     bool removed;       /* there is no directory of its name: it was deleted, and may come back */

@@ -168,17 +168,11 @@ int bodhi_survey(const char *directory, bodhi_usage *usage, bodhi_stored_segment
 /* Of another version or dataset: not ours to delete. What has no readable header is. */
 static int check_header(int fd, const segment *s) {
     unsigned char header[SEGMENT_HEADER_BYTES];
-    unsigned version;
     ssize_t got = io_read(fd, header, sizeof header, 0, READ_ANY);
-    switch (parse_file_header(header, got < 0 ? 0 : (size_t)got, MAGIC_SEGMENT, &s->key, s->kind, &version)) {
-    case PARSED_VERSION:
-        return bodhi_fail(BODHI_ERROR_VERSION, "%s is of format version %u; this himach reads version %d", s->name,
-                          version, FORMAT_VERSION);
-    case PARSED_FOREIGN:
-        return bodhi_fail(BODHI_ERROR_NOT_FOUND, "%s is of another dataset", s->name);
-    default:
-        return BODHI_OK;
-    }
+    size_t size = got < 0 ? 0 : (size_t)got;
+    return parse_file_header(header, size, MAGIC_SEGMENT, &s->key, s->kind) == PARSED_FOREIGN
+               ? bodhi_fail(BODHI_ERROR_VERSION, "%s is of another dataset or format version", s->name)
+               : BODHI_OK;
 }
 
 /* Keep those of a segment's tombstones whose records are still there. */

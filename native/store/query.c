@@ -35,7 +35,6 @@ int bodhi_dataset_query(bodhi_dataset *dataset, bodhi_facts *facts) {
             facts->refused_segments += s->refused;
         }
     }
-    facts->refused_version = dataset->refused_version;
     facts->scanned = (int64_t)dataset->scanned;
     pthread_mutex_unlock(&dataset->mutex);
     (void)file_bytes(dataset->fd, "meta", &facts->last_used);

@@ -156,11 +156,8 @@ def verify_segment(int directory, str name, uint64_t dataset, uint64_t generatio
                     bad.append((offset, content.places[i].number, bodhi_message().decode("utf-8", "replace")))
         if error != 0:
             raise OSError(error, os.strerror(error))
-        if content.version != 0:
-            reason = f"the segment is of format version {content.version}, not {FORMAT_VERSION}; it is left alone"
-            bad.append((0, None, reason))
-        elif chosen.refused:
-            bad.append((0, None, "the segment belongs to another dataset; it is left alone"))
+        if chosen.refused:
+            bad.append((0, None, "the segment is of another dataset or format version; it is left alone"))
         elif content.lost > 0:
             bad.append((0, None, f"{content.lost} bytes without a valid record"))
         dropped = [(content.tombstones[i].segment, content.tombstones[i].offset) for i in range(content.n_tombstones)]

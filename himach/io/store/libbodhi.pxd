@@ -49,7 +49,7 @@ cdef extern from "bodhi.h" nogil:
         int64_t n_ranges
         int32_t check_only
     ctypedef struct bodhi_facts:
-        int64_t native, alien, bytes, segments, refused_segments, refused_version, last_used, scanned
+        int64_t native, alien, bytes, segments, refused_segments, last_used, scanned
     ctypedef struct bodhi_usage:
         int64_t used, free, size, reserve
     ctypedef struct bodhi_stored_segment:
@@ -215,7 +215,7 @@ cdef extern from "net/served.h" nogil:
     void served_close(served_dataset *d)
 
 cdef extern from "segments/segment.h" nogil:
-    enum: UNIT, FORMAT_VERSION, LOAD_UNSEALED, LOAD_BEYOND
+    enum: UNIT, LOAD_UNSEALED, LOAD_BEYOND
     ctypedef struct place:
         uint64_t number
         uint32_t offset, length
@@ -226,7 +226,6 @@ cdef extern from "segments/segment.h" nogil:
         tombstone *tombstones
         size_t n_places, n_tombstones
         uint64_t lost
-        unsigned version
     ctypedef struct segment_key:
         pass
     ctypedef struct segment:
