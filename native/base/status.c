@@ -38,33 +38,27 @@ int bodhi_fail_memory(void) {
 }
 
 const char *bodhi_status_name(int status) {
-    static const struct {
-        int status;
-        const char *name;
-    } names[] = {
-        {BODHI_OK, "ok"},
-        {BODHI_END, "end"},
-        {BODHI_MISS, "miss"},
-        {BODHI_EXISTS, "exists"},
-        {BODHI_ERROR_ARGUMENT, "argument"},
-        {BODHI_ERROR_MEMORY, "memory"},
-        {BODHI_ERROR_SYSTEM, "system"},
-        {BODHI_ERROR_FULL, "full"},
-        {BODHI_ERROR_POISONED, "poisoned"},
-        {BODHI_ERROR_VERSION, "version"},
-        {BODHI_ERROR_NOT_FOUND, "not found"},
-        {BODHI_ERROR_BUSY, "busy"},
-        {BODHI_ERROR_NETWORK, "network"},
-        {BODHI_ERROR_UNSAFE, "unsafe"},
-        {BODHI_ERROR_CONFLICT, "conflict"},
-        {BODHI_ERROR_UNREACHABLE, "unreachable"},
-        {BODHI_ERROR_PROTOCOL, "protocol"},
-        {BODHI_ERROR_INTERRUPTED, "interrupted"},
+    enum { LOWEST = BODHI_ERROR_INTERRUPTED };
+    static const char *const names[] = {
+        [BODHI_OK - LOWEST] = "ok",
+        [BODHI_END - LOWEST] = "end",
+        [BODHI_MISS - LOWEST] = "miss",
+        [BODHI_EXISTS - LOWEST] = "exists",
+        [BODHI_ERROR_ARGUMENT - LOWEST] = "argument",
+        [BODHI_ERROR_MEMORY - LOWEST] = "memory",
+        [BODHI_ERROR_SYSTEM - LOWEST] = "system",
+        [BODHI_ERROR_FULL - LOWEST] = "full",
+        [BODHI_ERROR_POISONED - LOWEST] = "poisoned",
+        [BODHI_ERROR_VERSION - LOWEST] = "version",
+        [BODHI_ERROR_NOT_FOUND - LOWEST] = "not found",
+        [BODHI_ERROR_BUSY - LOWEST] = "busy",
+        [BODHI_ERROR_NETWORK - LOWEST] = "network",
+        [BODHI_ERROR_UNSAFE - LOWEST] = "unsafe",
+        [BODHI_ERROR_CONFLICT - LOWEST] = "conflict",
+        [BODHI_ERROR_UNREACHABLE - LOWEST] = "unreachable",
+        [BODHI_ERROR_PROTOCOL - LOWEST] = "protocol",
+        [BODHI_ERROR_INTERRUPTED - LOWEST] = "interrupted",
     };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (names[i].status == status) {
-            return names[i].name;
-        }
-    }
-    return "unknown status";
+    unsigned i = (unsigned)status - (unsigned)LOWEST;
+    return i < sizeof names / sizeof *names && names[i] != NULL ? names[i] : "unknown status";
 }

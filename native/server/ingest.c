@@ -10,7 +10,6 @@
 #include "base/status.h"
 #include "base/thread.h"
 #include "store/dataset.h"
-#include "write/compare.h"
 #include "write/writer.h"
 
 enum {

@@ -1,5 +1,5 @@
 /* Frames as the store has them; see compare.h. */
-#include "write/compare.h"
+#include "write/writer.h"
 
 #include <errno.h>
 #include <stdio.h>

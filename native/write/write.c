@@ -6,7 +6,6 @@
 #include "base/io.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "write/compare.h"
 #include "write/writer.h"
 
 enum {

@@ -235,7 +235,7 @@ cdef extern from "segments/segment.h" nogil:
     int segment_load(int directory, segment *s, uint32_t ordinal, unsigned how, findings *content)
     void findings_free(findings *content)
 
-cdef extern from "write/compare.h" nogil:
+cdef extern from "write/writer.h" nogil:
     ctypedef struct stored_frame:
         pass
     int stored_read(int fd, const segment_key *key, uint64_t offset, uint64_t length, stored_frame *stored)

@@ -204,8 +204,7 @@ INLINE void close_chunk(struct chunk *chunk) {
 }
 
 /* Find which neighbours may bury some of the points of a chunk. Returns how many, or -1 if one buries them all. */
-INLINE ptrdiff_t find_touching(const struct spheres *spheres, const struct chunk *chunk, const struct around *around,
-                               float margin) {
+INLINE ptrdiff_t find_touching(const struct chunk *chunk, const struct around *around, float margin) {
     size_t n = 0;
     ints all = {0};
     for (size_t k = 0; k < around->n; k += LANES) {
@@ -251,7 +250,7 @@ INLINE void judge(struct verdict *verdict, floats x, floats y, floats z, const s
 INLINE int64_t count_chunk(const struct spheres *spheres, const struct spiral *spiral, const struct around *around,
                            struct chunk *chunk, uint32_t own, float margin) {
     close_chunk(chunk);
-    const ptrdiff_t touching = find_touching(spheres, chunk, around, margin);
+    const ptrdiff_t touching = find_touching(chunk, around, margin);
     if (touching < 0) {
         return 0;
     }

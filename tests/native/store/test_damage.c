@@ -6,7 +6,7 @@
 #include "sample.h"
 #include "segments/record.h"
 #include "store/dataset.h"
-#include "write/compare.h"
+#include "write/writer.h"
 
 static void test_damaged_payload(void) {
     begin("a damaged block, in which a copy stands in");
