@@ -262,7 +262,7 @@ def test_nothing_but_what_python_has_already_is_imported_before_the_command_sees
         "import himach.__main__; print(*sorted(set(sys.modules) - known))"
     )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["__future__", "himach", "himach.__main__"]
+    assert done.stdout.split() == ["himach", "himach.__main__"]
 
 
 @pytest.mark.fresh

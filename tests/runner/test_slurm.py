@@ -5,8 +5,6 @@ Skipped where SLURM is not installed, unless HIMACH_REQUIRE_SLURM is set, as CI 
 
 import json
 import os
-import shlex
-import socket
 import subprocess
 import sys
 import time
@@ -15,12 +13,8 @@ import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
 from runner.live.engines import MadeUpEngine, made_up, topology
 from runner.passes import PASSES
-from support.commands import himach, same_files, wait_until, write_analysis
+from support.commands import himach, same_files, write_analysis
 from support.slurm import cluster_up
-
-from himach.errors import UsageError
-from himach.io.server.survey import Server
-from himach.io.store.store import StoreError
 
 # Ranks wait by spinning, so that eight on two cores start slowly where the machine is busy.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -100,38 +94,6 @@ def test_ranks_can_be_started_within_a_batch_job(slurm, tmp_path):
     done = srun(slurm, "-n1", *RMSD, "-n", "2", "--out", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "out" / "run.json").read_text())["ranks"] == 2
-
-
-def test_a_server_knows_the_nodes_of_its_job(slurm, tmp_path):
-    """Without --peers a server's peers are the nodes of its job, at its own port; those that are silent are named."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    key = tmp_path / "key"
-    start = [*HIMACH[:-1], "cache", "start", "--foreground", "--listen", f"127.0.0.1:{port}", "--key", str(key)]
-    # All nodes are this machine, on which one server listens at a port.
-    words = ["bash", "-c", f'[ "$SLURM_PROCID" != 0 ] || exec {shlex.join(start)}']
-    step = subprocess.Popen(["srun", "-N3", "-n3", "--nodelist=node[1-3]", *words], env=slurm, stdin=subprocess.DEVNULL)
-    try:
-        assert wait_until(lambda: _peers_at(port, key) is not None, 120)
-        details = _peers_at(port, key)
-        listed = himach("datasets", "--server", f"127.0.0.1:{port}", "--key", key, "--json", "--wait", "5")
-    finally:
-        step.terminate()
-        step.wait(60)
-    assert details is not None and details[0] == "node1"
-    assert {f"node{i}:{port}" for i in (1, 2, 3)} <= set(details[1])
-    result = json.loads(listed.stdout)
-    assert set(result["stores"]) | set(result["silent"]) >= {f"node{i}:{port}" for i in (2, 3)}
-    assert result["stores"][f"127.0.0.1:{port}"] == "node1"
-
-
-def _peers_at(port, key):
-    """What the server says of its node and its peers; None as long as none answers."""
-    try:
-        with Server.from_address(f"127.0.0.1:{port}", key).dial(5.0) as client:
-            return client.peers()[1:]
-    except (StoreError, UsageError, OSError):
-        return None
 
 
 @pytest.mark.nightly
