@@ -287,6 +287,7 @@ class Mapper:
     def take_mapped(self) -> Mapped:
         """Return all that map() yielded since the last call."""
         self.flush()
+        self.stamps.seal()
         pairs = self.pairs - self._pairs_before
         mapped = Mapped(self._fresh, self._first, len(self.stamps), pairs, self.stamps, self._steps)
         self._fresh, self._steps, self.fresh_bytes = [], array("q"), 0

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 import himach
-from himach.engine import mapping, stages
+from himach.engine import mapping, stages, stamps
 from himach.engine.merging import merge, presence
 from himach.engine.shuffle import exchange, waves
 
@@ -164,5 +164,6 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(exchange, "MAX_PARTNERS", 2)
     patch.setattr(waves, "WAVE_BYTES", 1 << 15)
     patch.setattr(waves, "SHARED_STAMP_FRAMES", 0)
+    patch.setattr(stamps, "RANGE_ROWS", 7)
     patch.setattr(merge, "MAX_PAIRS_AT_A_TIME", 4)
     patch.setattr(presence, "EXPANDED_FRAMES", 3)

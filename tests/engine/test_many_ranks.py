@@ -5,6 +5,7 @@ import pytest
 from support.threads import run_ranks
 
 import himach
+from himach.engine import stamps
 from himach.engine.merging import merge, merge_input
 from himach.engine.pairs import block
 from himach.engine.shuffle import waves
@@ -100,6 +101,7 @@ class Boxed(himach.Analysis):
 def test_boxes_of_many_keys_do_not_depend_on_what_comes_together(monkeypatch, known):
     monkeypatch.setattr(waves, "SHARED_STAMP_FRAMES", known)
     monkeypatch.setattr(waves, "WAVE_BYTES", 1 << 12)
+    monkeypatch.setattr(stamps, "RANGE_ROWS", 7)
     monkeypatch.setattr(merge, "MAX_PAIRS_AT_A_TIME", 1)
     frames, box = range(600), np.array([1, 2, 3, 90, 90, 90], dtype=np.float32)
     raws = {number: RawFrame(number, 1.0 * number, POSITIONS, box if number == 300 else None) for number in frames}
