@@ -148,7 +148,7 @@ class FileSystemTransport(Transport):
         return RemoteState(int(facts["size"]), *(str(next(filter(None, values), "")) for values in (tags, dates)))
 
     def _request(self, start: int, stop: int, state: RemoteState) -> bytes:
-        headers = {"Accept-Encoding": "identity"}
+        headers = {**getattr(self._files, "kwargs", {}).get("headers", {}), "Accept-Encoding": "identity"}
         if is_matched := self._is_http and state.tag.startswith('"'):  # else the tag is weak
             headers["If-Match"] = state.tag
         options = {"size": state.size, "headers": headers} if self._is_http else {}

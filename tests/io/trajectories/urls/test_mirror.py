@@ -176,6 +176,14 @@ def test_of_a_server_without_ranges_small_files_are_read_as_a_whole(web):
         opened(web).ensure(0, 2 * SIZE)
 
 
+def test_heads_of_the_settings_of_fsspec_go_with_each_request(web, monkeypatch):
+    from fsspec.config import conf
+
+    web.password = "Bearer one"
+    monkeypatch.setitem(conf, "http", {"headers": {"Authorization": web.password}})
+    assert bytes_of(opened(web), 0, SIZE) == (web.folder / "file.xtc").read_bytes()
+
+
 @pytest.mark.parametrize("fault", ["cut", "reset", "500", "503"])
 def test_what_passes_is_asked_for_again(web, fault):
     content = (web.folder / "file.xtc").read_bytes()
