@@ -109,7 +109,9 @@ def test_processes_and_threads_ask_for_no_byte_twice(web):
     assert web.sent["file.xtc"] == SIZE
 
 
-def test_another_content_has_another_mirror(web):
+@pytest.mark.parametrize("matches", [True, False])
+def test_another_content_has_another_mirror(web, matches):
+    web.matches = matches
     first = opened(web)
     first.ensure(0, 1000)
     (web.folder / "file.xtc").write_bytes(b"\0" * SIZE)
