@@ -122,6 +122,8 @@ class Web(http.server.ThreadingHTTPServer):
         Where paths are sent on to.
     latency
         Seconds before an answer.
+    matches
+        Whether it looks at If-Match.
     fault
         Given the number of a request, returns which of `FAULTS` it has, or "".
     """
@@ -137,6 +139,7 @@ class Web(http.server.ThreadingHTTPServer):
         self.places: list[tuple[str, int, int]] = []
         self.fault: Callable[[int, tuple[int, int]], str] = lambda number, place: ""
         self.password = self.signature = ""
+        self.matches = True
         self.latency = 0.0
         self.redirects: dict[str, str] = {}
         self.lock = threading.Lock()
@@ -209,7 +212,7 @@ class Answer(http.server.BaseHTTPRequestHandler):
         size = status.st_size
         state = hashlib.sha256(f"{status.st_ino} {size} {status.st_mtime_ns} {fault == 'changed'}".encode())
         tag = f'"{state.hexdigest()[:16]}"'
-        if self.headers.get("If-Match", tag) != tag:
+        if self.server.matches and self.headers.get("If-Match", tag) != tag:
             self._refused(412)
             return
         if asked is None or not self.server.ranges or fault in ("page", "whole"):

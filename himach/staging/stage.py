@@ -112,9 +112,10 @@ def _make_copies(world: World, job: StageOptions, dataset: Dataset, n_frames: in
     """Make the number of copies requested now or when the dataset was first staged."""
     if job.copies is not None:
         attach_copies(world, dataset, job.copies)
-    copies = min(len(world.nodes), job.copies or world.comm.allreduce(requested_copies(dataset), op=max))
+    copies = job.copies or world.comm.allreduce(requested_copies(dataset), op=max)
     if job.repair:
         run_collectively(world.comm, partial(_check_copies, world, copies))
+    copies = min(len(world.nodes), copies)
     return replicate(world, dataset, n_frames, copies) if copies > 1 else 0
 
 

@@ -70,6 +70,9 @@ def test_an_empty_node_gets_the_description_and_its_part(tmp_path):
 def test_copies_need_nodes(tmp_path):
     done = on_nodes(tmp_path, ["a", "b"], "stage", *ADK, "--copies", "3", code=2)
     assert "3 copies of each frame lie on as many nodes, and this runs on 2 (a, b)" in done.stderr
+    on_nodes(tmp_path, ["a", "b"], "stage", *ADK, "--copies", "2", code=0)
+    done = on_nodes(tmp_path, ["a"], "stage", "adk", "--repair", code=2)
+    assert "2 copies of each frame lie on as many nodes, and this runs on 1 (a)" in done.stderr
 
 
 @pytest.mark.nightly

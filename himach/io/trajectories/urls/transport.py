@@ -148,10 +148,11 @@ class FileSystemTransport(Transport):
         return RemoteState(int(facts["size"]), *(str(next(filter(None, values), "")) for values in (tags, dates)))
 
     def _request(self, start: int, stop: int, state: RemoteState) -> bytes:
-        headers = {"Accept-Encoding": "identity"}
+        headers = {**getattr(self._files, "kwargs", {}).get("headers", {}), "Accept-Encoding": "identity"}
         if is_matched := self._is_http and state.tag.startswith('"'):  # else the tag is weak
             headers["If-Match"] = state.tag
-        options = {"size": state.size, "headers": headers} if self._is_http else {}
+        answer: dict[str, str] = {}
+        options = {"size": state.size, "headers": headers, "trace_request_ctx": answer} if self._is_http else {}
         with self._files.open(self._path, "rb", cache_type="none", **options) as file:
             file.seek(start)
             try:
@@ -159,7 +160,7 @@ class FileSystemTransport(Transport):
             except ValueError:
                 why = "the server does not give parts of it; download the file and name the local one"
                 raise RemoteError(self.name, why, errno.ENOTSUP) from None
-        if not is_matched:
+        if not is_matched or answer.get("tag", state.tag) != state.tag:  # not all servers look at If-Match
             self._check_state(state)
         return content
 
@@ -215,6 +216,21 @@ def _client(process: int, settings: tuple[tuple[str, str], ...], since: int) -> 
         raise ValueError(error) from None
 
 
+async def _note_tag(session: Any, context: Any, answered: Any) -> None:
+    if context.trace_request_ctx is not None:
+        context.trace_request_ctx["tag"] = answered.response.headers.get("ETag", "")
+
+
+@lru_cache(maxsize=1)
+def _trace() -> Any:
+    """Return what tells the ETag of each answer to who asked; one, as fsspec shares clients of equal options."""
+    from aiohttp import TraceConfig
+
+    trace = TraceConfig()
+    trace.on_request_end.append(_note_tag)
+    return trace
+
+
 def open_transport(name: str) -> Transport:
     """Return the transport for a file's name."""
     if "::" in name:
@@ -233,7 +249,7 @@ def open_transport(name: str) -> Transport:
 
         timeout = ClientTimeout(TOTAL_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=SILENT_SECONDS)
         # Take proxies and passwords from where other tools find them.
-        options = {"trust_env": True, "timeout": timeout, **conf.get(scheme, {}).get("client_kwargs", {})}
+        options = {"trust_env": True, "timeout": timeout, "trace_configs": [_trace()], **conf.get(scheme, {}).get("client_kwargs", {})}
         return FileSystemTransport(name, *url_to_fs(full_url(name), client_kwargs=options))
     except ImportError as error:
         raise UsageError(

@@ -109,7 +109,9 @@ def test_processes_and_threads_ask_for_no_byte_twice(web):
     assert web.sent["file.xtc"] == SIZE
 
 
-def test_another_content_has_another_mirror(web):
+@pytest.mark.parametrize("matches", [True, False])
+def test_another_content_has_another_mirror(web, matches):
+    web.matches = matches
     first = opened(web)
     first.ensure(0, 1000)
     (web.folder / "file.xtc").write_bytes(b"\0" * SIZE)
@@ -174,6 +176,14 @@ def test_of_a_server_without_ranges_small_files_are_read_as_a_whole(web):
     (web.folder / "file.xtc").write_bytes(2 * content)
     with pytest.raises(RemoteError, match="does not give parts of it; download"):
         opened(web).ensure(0, 2 * SIZE)
+
+
+def test_heads_of_the_settings_of_fsspec_go_with_each_request(web, monkeypatch):
+    from fsspec.config import conf
+
+    web.password = "Bearer one"
+    monkeypatch.setitem(conf, "http", {"headers": {"Authorization": web.password}})
+    assert bytes_of(opened(web), 0, SIZE) == (web.folder / "file.xtc").read_bytes()
 
 
 @pytest.mark.parametrize("fault", ["cut", "reset", "500", "503"])
