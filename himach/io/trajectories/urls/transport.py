@@ -249,7 +249,8 @@ def open_transport(name: str) -> Transport:
 
         timeout = ClientTimeout(TOTAL_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=SILENT_SECONDS)
         # Take proxies and passwords from where other tools find them.
-        options = {"trust_env": True, "timeout": timeout, "trace_configs": [_trace()], **conf.get(scheme, {}).get("client_kwargs", {})}
+        options = {"trust_env": True, "timeout": timeout, "trace_configs": [_trace()]}
+        options |= conf.get(scheme, {}).get("client_kwargs", {})
         return FileSystemTransport(name, *url_to_fs(full_url(name), client_kwargs=options))
     except ImportError as error:
         raise UsageError(
