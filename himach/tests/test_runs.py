@@ -47,7 +47,7 @@ def run_height(*data: str, **options: Any) -> tuple[dict[str, Any], dict[str, An
 
 def test_every_module_can_be_imported() -> None:
     names = [module.name for module in pkgutil.walk_packages(himach.__path__, "himach.")]
-    optional = (".__main__", ".mpi", ".url_store")  # which needs zarr and fsspec
+    optional = (".__main__", ".mpi")
     for name in names:
         if not name.startswith(("himach.benchmarks.", "himach.tests.")) and not name.endswith(optional):
             importlib.import_module(name)
