@@ -285,7 +285,7 @@ def test_a_node_that_fails_while_another_is_slow_ends_both(tmp_path):
         from himach.ranks import collective
         from himach.ranks.mpi import connect
         from himach.staging.assemble import assemble_pushed
-        from himach.staging.assembly import assembly_rounds
+        from himach.staging import assemble as assembling
 
         collective.FAILURE_SECONDS = 0.5
         world = connect()
@@ -299,7 +299,7 @@ def test_a_node_that_fails_while_another_is_slow_ends_both(tmp_path):
                 raise StoreFullError("no room on this node")
             threading.Event().wait()  # longer than the other waits
 
-        assembly_rounds.write_frames = write
+        assembling.write_frames = write
         print(assemble_pushed(world, open_store(), "run7"))
         world.comm.barrier()
         """)
