@@ -82,7 +82,7 @@ def _columns(layout: Layout, rows: int, directory: Path, long: bool) -> dict[str
         return {name: [] if dtype is None else np.empty(rows, dtype) for name, dtype in layout.items()}
     sizes = {name: 0 if dtype is None else rows * dtype.itemsize for name, dtype in layout.items()}
     stops = np.cumsum([-(-size // ALIGNMENT) * ALIGNMENT for size in sizes.values()]).tolist()
-    scratch = Scratch(directory)
+    scratch = Scratch(directory, "columns of a table")
     memory = scratch.map(stops[-1])
     scratch.close()
     columns: dict[str, Any] = {}

@@ -36,8 +36,8 @@ class SpillError(HimachError):
 class Scratch:
     """An unnamed file in a directory on a local disk of this node; the directory is created if it is missing."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, content: str = "pairs") -> None:
+        self.directory, self.content = directory, content
         self.size = 0
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -106,9 +106,10 @@ class Scratch:
     def _fail(self, what: str, error: OSError) -> NoReturn:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise SpillError(
-            f"pairs that do not fit into memory {what}, in {self.directory}: {error.strerror or error}; "
+            f"{self.content} that do not fit into memory {what}, in {self.directory}: {error.strerror or error}; "
             + ("free space there, " if full else "")
-            + "name a directory on a larger local disk by TMPDIR, or let himach use more memory (`memory`)"
+            + "name a directory on a larger local disk by TMPDIR"
+            + ", or let himach use more memory (`memory`)" * (self.content == "pairs")
         ) from error
 
 
