@@ -8,7 +8,7 @@
 
 #include "base/io.h"
 #include "base/memory.h"
-#include "base/thread.h"
+#include "base/threads.h"
 
 enum {
     BLOCK = 4096, /* of all file systems and disks, or a multiple of it */

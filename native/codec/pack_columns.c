@@ -1,5 +1,5 @@
 /* The loops of packing over columns of numbers, compiled for the vector instructions that a processor may have. */
-#include "codec/pack.h"
+#include "codec/packed.h"
 
 #include <math.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "codec/pack.h"
+#include "codec/packed.h"
 
 enum {
     LEAST_MOLECULES = 32, /* of a run */

@@ -1,5 +1,5 @@
-/* Packing a frame's positions; see pack.h. */
-#include "codec/pack.h"
+/* Packing a frame's positions; see packed.h. */
+#include "codec/packed.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -15,9 +15,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/io.h"
 #include "base/status.h"
+#include "base/threads.h"
 
 enum { STEP_MS = 200, FULL_MS = 5 };
 

@@ -17,10 +17,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/io.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "base/threads.h"
 #include "segments/record.h"
 
 enum {

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/io.h"
 #include "base/status.h"
+#include "base/threads.h"
 
 enum {
     /* Bytes of requests to another machine, and how many: each begins with a wait for it, and all stay in the

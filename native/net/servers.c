@@ -6,10 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/io.h"
 #include "base/status.h"
-#include "base/thread.h"
+#include "base/threads.h"
 #include "net/pusher.h"
 
 enum {

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/io.h"
 #include "base/status.h"
+#include "base/threads.h"
 #include "segments/record.h"
 
 enum { FLUSH_MS = 1000, MOST = 1024, HEAD = 128 };

@@ -12,7 +12,7 @@
 #include "base/io.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "base/thread.h"
+#include "base/threads.h"
 #include "codec/ids.h"
 #include "codec/packed.h"
 #include "read/reader.h"

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/status.h"
+#include "base/threads.h"
 #include "store/dataset.h"
 
 /* Acknowledge this connection's frames up to a FLUSH; of another simulation nothing more is taken. */

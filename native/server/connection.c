@@ -7,8 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/io.h"
+#include "base/threads.h"
 
 #define FULL                                                                                                           \
     "the server has as many connections as it may have, in all or of others than its owner; 'himach cache start "      \

@@ -10,9 +10,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/io.h"
 #include "base/status.h"
+#include "base/threads.h"
 #include "server/server.h"
 
 enum {

@@ -8,7 +8,7 @@
 
 #include "base/io.h"
 #include "base/status.h"
-#include "base/thread.h"
+#include "base/threads.h"
 #include "store/dataset.h"
 #include "write/writer.h"
 

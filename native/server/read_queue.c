@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/io.h"
 #include "base/memory.h"
+#include "base/threads.h"
 #include "store/dataset.h"
 
 enum {

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/clock.h"
 #include "base/io.h"
 #include "base/status.h"
+#include "base/threads.h"
 #include "store/dataset.h"
 
 enum {

@@ -4,7 +4,7 @@
 #include "base/stream.h"
 #include "bodhi.h"
 #include "codec/ids.h"
-#include "codec/pack.h"
+#include "codec/packed.h"
 #include "store/dataset.h"
 
 /* --- quota.c: room for what a writer appends, within the store's quota and the disk's reserve --------------------- */

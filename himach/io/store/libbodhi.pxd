@@ -133,7 +133,7 @@ cdef extern from "bodhi.h" nogil:
 cdef extern from "base/crc32c.h" nogil:
     uint32_t bodhi_crc32c(uint32_t crc, const void *data, size_t size)
 
-cdef extern from "base/clock.h" nogil:
+cdef extern from "base/threads.h" nogil:
     int64_t now_ms()
 
 cdef extern from "write/writer.h" nogil:

@@ -4,12 +4,12 @@
 
 #include "../check.h"
 #include "../scratch.h"
-#include "base/clock.h"
 #include "base/crc32c.h"
 #include "base/io.h"
 #include "base/mac.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "base/threads.h"
 
 char doing[256];
 static char scratch[64];

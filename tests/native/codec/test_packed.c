@@ -2,7 +2,7 @@
  * and of XTC data that make no sense. */
 #include "../check.h"
 #include "../draw.h"
-#include "codec/pack.h"
+#include "codec/packed.h"
 #include "xtc/xtc.h"
 
 char doing[256];

@@ -1,7 +1,7 @@
 /* Bytes of segments taken from another machine's server, which here is a thread that knows them by heart: large parts
  * and small ones, some that are cut short or gone, answers that are wrong or touched. */
 #include "../sockets.h"
-#include "base/clock.h"
+#include "base/threads.h"
 #include "net/served.h"
 
 char doing[256];

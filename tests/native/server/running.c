@@ -5,7 +5,7 @@
 
 #include "../dials.h"
 #include "../scratch.h"
-#include "base/clock.h"
+#include "base/threads.h"
 #include "store/dataset.h"
 
 char doing[256];

@@ -1,7 +1,7 @@
 /* What clients make of a server: questions, reading, pushing, and whose frames a dataset has. */
 #include "../store/syncs.h"
-#include "base/clock.h"
 #include "base/io.h"
+#include "base/threads.h"
 #include "net/pusher.h"
 #include "running.h"
 

@@ -3,7 +3,7 @@
 #include "../dials.h"
 #include "../faults.h"
 #include "../scratch.h"
-#include "base/clock.h"
+#include "base/threads.h"
 #include "running.h"
 
 enum { WORKERS = 6, FRAMES = 6, PATIENCE_MS = 150, MUCH_PATIENCE_MS = 5000 };

@@ -2,7 +2,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 
-#include "base/clock.h"
+#include "base/threads.h"
 #include "running.h"
 
 enum { NOBODY = 65534 };
