@@ -217,6 +217,7 @@ def test_an_index_of_an_unknown_version_costs_no_frame(place):
     unknown_version(file, b"BdhX")
     with Store(place).dataset("/s") as dataset:
         dataset.write(**made_up(2, 3, 1, False))
+        dataset.flush()
         assert tuple(dataset.alien) == (1, 2)
 
 
