@@ -267,16 +267,18 @@ static void test_unsealed(void) {
     table_free(&t);
 }
 
-/* Each comes before all others; to move these each time would take minutes. */
+/* Each comes before all others; to move these each time would take time that grows with the square. */
 static void test_many_out_of_order(void) {
-    enum { N = 300000 };
+    enum { N = 100000 };
     table t = {0};
     clock_t begin = clock();
+    clock_t quarter = 0;
     for (uint64_t i = 1; i <= N; i++) {
         place added = {.number = N - i, .segment = i == 1};
         CHECK(table_add(&t, &added, 1));
+        quarter = i == N / 4 ? clock() - begin : quarter;
     }
-    CHECK((clock() - begin) / CLOCKS_PER_SEC < 20);
+    CHECK(clock() - begin < 9 * quarter);
     CHECK(table_remove(&t, 1, UINT32_MAX) == 1);
     for (uint64_t number = 0; number < N; number++) {
         size_t state = 0;
