@@ -25,7 +25,7 @@ static void test_damaged_payload(void) {
 }
 
 static void test_of_others(void) {
-    begin("a record of another dataset, generation or segment");
+    begin("a record of another dataset, generation or segment, or with a damaged table");
     unsigned char data[4096];
     record_header header;
     size_t needed;
@@ -39,6 +39,8 @@ static void test_of_others(void) {
         *(uint64_t *[]){&other.dataset, &other.generation, &other.segment}[i] ^= 1;
         CHECK(parse_record(data, sizeof data, &other, (uint64_t)at.offset, &header, &needed) != PARSED);
     }
+    data[RECORD_HEADER_BYTES + 4] ^= 1; /* a block's checksum */
+    CHECK(parse_record(data, sizeof data, &own, (uint64_t)at.offset, &header, &needed) == PARSED_DAMAGED);
     close_all();
 }
 
