@@ -140,9 +140,7 @@ const char *wire_explain(enum wire_result result) {
     static const char *const texts[] = {
         [WIRE_BAD_MAGIC] = "these bytes are no message of himach",
         [WIRE_BAD_VERSION] = "the message is of another version of the protocol",
-        [WIRE_BAD_VERB] =
-            "the message has a verb that is not taken here, or not before an OPEN, for frames one that says "
-            "that it pushes",
+        [WIRE_BAD_VERB] = "the message has a verb that is not taken here, or needs an OPEN that pushes before it",
         [WIRE_TOO_LONG] = "the message has a length that its verb may not have",
         [WIRE_BAD_MAC] =
             "the message was changed, dropped, repeated or moved on its way: it is not what the other side sent next",

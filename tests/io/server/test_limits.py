@@ -57,7 +57,7 @@ def test_a_large_body_without_the_right_to_it(run_server, opened):
     before = resident(running.process)
     header = message(FRAME, size=1 << 30)
     said = talk(running.path, opened + header, *[bytes(MEGA)] * 300, may_break=True)
-    assert b"not before an OPEN, for frames one that says that it pushes" in said
+    assert b"needs an OPEN that pushes before it" in said
     assert resident(running.process, "VmHWM") - before < 20 * MEGA
 
 
