@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -91,22 +90,23 @@ def test_what_is_away_stays_as_it_was_and_is_told_once(caplog):
 
 
 def test_a_first_answer_is_waited_for_and_one_renews_it_while_others_get_the_old_one():
-    go_on, answers = threading.Event(), ["old", "new"]
+    waiting, go_on, answers = threading.Event(), threading.Event(), ["old", "new"]
 
     def ask():
+        waiting.set()
         go_on.wait()
         return answers.pop(0)
 
     answer = TtlCache(ask, "none")
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(answer.get)
-        time.sleep(0.1)
+        assert waiting.wait(10)
         assert not first.done()
         go_on.set()
         assert first.result() == "old"
         go_on.clear()
         renewed = pool.submit(answer.get)
-        until(answer._lock.locked, "it is asked again")
+        until(answer._lock.locked, "the question is renewed")
         assert answer.get() == "old"
         go_on.set()
         assert renewed.result() == "new"

@@ -26,7 +26,7 @@ from support.messages import FETCH, FLUSH, FRAME, OPEN, READ, RUNS, STATUS, SURV
 
 import himach
 from himach.io.server.client import Client
-from himach.io.store.store import Store, StoreBusyError
+from himach.io.store.store import Store, StoreBusyError, StoreError
 
 DATASETS = ("a", "b", "c")
 NUMBERS = 40
@@ -181,7 +181,7 @@ class Fuzzer:
         """Push some frames, and read all that were pushed so far; both must go well beside all that is hostile."""
         if self.crowded:
             self.drop_all()
-            time.sleep(0.5)  # until the server has seen it
+            self.wait_until_alone()
         with himach.Writer("honest", 100, servers=[self.path], first=self.pushed, timeout=PATIENCE) as writer:
             for number in range(self.pushed, self.pushed + 20):
                 writer.push(frame_of(number), time=number)
@@ -190,6 +190,15 @@ class Fuzzer:
             for number, frame in enumerate(client.open("honest").read(range(self.pushed))):
                 if frame is None or not np.array_equal(frame.positions, frame_of(number)):
                     raise AssertionError(f"frame {number} was acknowledged, and is another one or away")
+
+    def wait_until_alone(self) -> None:
+        """Wait until the server has closed all other connections; before, it may have no place for this one."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            with contextlib.suppress(StoreError), Client(self.path, os.geteuid(), PATIENCE) as client:
+                if client.counters()["connections"] == 1:
+                    return
+        raise AssertionError("the server keeps connections that their clients have closed")
 
     def run(self, seconds: float) -> None:
         end = time.monotonic() + seconds

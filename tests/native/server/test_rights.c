@@ -297,7 +297,7 @@ static void test_memory(void) {
     CHECK(send_zeros(&large, HUGE / 2, SOON_MS) == HUGE / 2);
     send_frame(&small, 0);
     CHECK(link_receive(&small, now_ms() + 1500) == BODHI_END); /* it waits, longer than a batch */
-    wire_link reader = opened(0, "/run", "one");               /* and keeps nobody from reading */
+    wire_link reader = opened(0, "/run", "one");               /* and lets others read */
     CHECK(question(&reader, WIRE_RUNS, NULL, 0, 9) == BODHI_OK && reader.count == 0);
     CHECK(send_zeros(&large, HUGE / 2, SOON_MS) == HUGE / 2);
     CHECK(link_answer(&large, WIRE_FRAME, now_ms() + SOON_MS) == BODHI_ERROR_ARGUMENT); /* zeros are no frame */
