@@ -188,7 +188,7 @@ def pull(world: World, store: Store, job: StageOptions) -> tuple[Dataset, int, i
 
 def _report_left_out(comm: Communicator, n_frames: int, n_missing: int, misses: Mapping[str, int]) -> None:
     """Print how many frames were not staged and why (collective); each rank has its own misses."""
-    by_rank = comm.gather(Counter({"held by no server that answered": n_missing, **misses}))
+    by_rank = comm.gather(Counter({"on no server that answered": n_missing, **misses}))
     totals: Counter[str] = sum(by_rank or (), Counter())
     if n_left := totals.total():
         reasons = ", ".join(f"{reason}: {count}" for reason, count in sorted(totals.items()))

@@ -100,7 +100,7 @@ def _stored(dataset: Dataset, origin: Origin, subset: Subset | None) -> BitMap64
 
 def _check_copies(world: World, copies: int) -> None:
     if not copies:
-        raise UsageError("nobody said how many copies of the dataset there should be: give --copies, too")
+        raise UsageError("the number of copies of the dataset is unknown: give --copies, too")
     if copies > len(world.nodes):
         raise UsageError(
             f"{copies} copies of each frame lie on as many nodes, and this runs on {len(world.nodes)} "

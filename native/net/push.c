@@ -1,8 +1,8 @@
 /* Pushing frames and slices to the servers of several nodes; the public functions are in bodhi.h.
  *
  * A frame is copied into a slot and given to the server that its number names, or to the next one that takes it: so who
- * pushes a frame of this number once more meets the one that is there. Each server has a thread, which sends it what it
- * was given. A slot is free when a server has acknowledged it. What a server refuses, or has not acknowledged when it
+ * pushes a frame of this number once more meets the one that is there. Each server has a thread, which sends it its
+ * frames. A slot is free when a server has acknowledged it. What a server refuses, or has not acknowledged when it
  * breaks off or is late, goes to the next server, or to the same one when it is back: what it has, just as it is sent,
  * it acknowledges. So a frame is twice in the stores only if its server does not answer. */
 #include "net/pusher.h"

@@ -184,7 +184,7 @@ static void disconnect(server *s) {
     s->flush_due = s->refuses = false;
 }
 
-/* Do not try a server again for a while that broke off, is late or refuses; what was given to it is given to others. */
+/* Leave a server alone for a while that broke off, is late or refuses; other servers get its frames. */
 static void back_off(bodhi_pusher *p, server *from) {
     slot *s;
     disconnect(from);

@@ -148,7 +148,7 @@ int direct_push(bodhi_pusher *p, const bodhi_frame *frame) {
 
 void direct_close(bodhi_pusher *p) {
     int status = bodhi_writer_close(p->direct.writer);
-    (void)status; /* what was not acknowledged is nobody's matter */
+    (void)status; /* a failure concerns frames that were not acknowledged */
     bodhi_dataset_close(p->direct.dataset);
     bodhi_close(p->direct.store);
     p->direct = (direct_store){0};

@@ -97,7 +97,7 @@ void connections_update(bodhi_server *server);
 /* False: the connection is broken. */
 bool connection_send(connection *c);
 
-/* Whether messages take all the memory that they may, so that nobody begins to push more. */
+/* Whether messages take all the memory that they may, so that no client begins to push more. */
 bool is_crowded(const bodhi_server *server);
 
 /* Drop those that are late with what they have to send or take. */

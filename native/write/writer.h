@@ -164,7 +164,7 @@ typedef struct {
 } stored_frame;
 
 /* Read back a frame of one kind: the first copy that is there, right, and as far as is known on disk. Copies that are
- * damaged or gone are passed over from now on. OK, MISS (there is none), or an error if that cannot be told now:
+ * damaged or gone are passed over from now on. OK, MISS (there is none), or an error that leaves it open:
  * SYSTEM, MEMORY. Only after OK there is something to free. */
 int stored_find(bodhi_dataset *dataset, unsigned kind, uint64_t number, stored_frame *stored);
 

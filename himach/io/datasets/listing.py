@@ -320,7 +320,7 @@ def join_answers(answers: Iterable[Answer]) -> list[ListedDataset]:
             own_parts = [part for part in store_parts if author in ("", part[1].author)]
             listed.append(_join_holdings(own_parts, subsets.get(dataset_key, [])))
             if author:
-                text = f"pushed by several simulations ({', '.join(authors)}), so nobody reads it"
+                text = f"pushed by several simulations ({', '.join(authors)}), so no run reads it"
                 listed[-1].oddity = f"{text}: 'himach cache evict' it on the nodes of those that are not meant"
     listed.sort(key=lambda row: (-row.last_used, row.name))
     newest_sequences: dict[str, int] = {}

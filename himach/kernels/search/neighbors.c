@@ -40,8 +40,8 @@ static int append_atoms(void *to, const struct pair_search *search, size_t atom,
     return SEARCH_OK;
 }
 
-/* Most pairs of groups were listed a little before; those that are equal are joined in the end. The metric is asked
- * only where single precision cannot tell whether atoms are near, or nearer than those before. */
+/* Most pairs of groups were listed a little before; those that are equal are joined in the end. The metric is computed
+ * only where single precision does not decide whether atoms are near, or nearer than those before. */
 static int append_groups(void *to, const struct pair_search *search, size_t atom, size_t n) {
     struct list *list = to;
     const float inside = search->grid.inside;

@@ -57,7 +57,7 @@ class Transport(ABC):
         if not (state.tag or state.modified):
             raise RemoteError(
                 self.name,
-                "its server tells neither an ETag nor a date of it, so nobody could say whether it has changed; "
+                "its server sends neither its ETag nor its date, so a change of the file would go unnoticed; "
                 "download it and name the local file",
                 errno.ENOTSUP,
             )
@@ -70,7 +70,7 @@ class Transport(ABC):
             content = self._request(start, stop, state)
             if len(content) != stop - start:
                 self._check_state(state)
-                raise RemoteError(self.name, f"{len(content)} bytes came, and {stop - start} were asked for")
+                raise RemoteError(self.name, f"{len(content)} bytes came, and {stop - start} were requested")
             return content
 
         return retry(partial(self._translate, request), pauses=PAUSES)
@@ -223,7 +223,7 @@ async def _note_tag(session: Any, context: Any, answered: Any) -> None:
 
 @lru_cache(maxsize=1)
 def _trace() -> Any:
-    """Return what tells the ETag of each answer to who asked; one, as fsspec shares clients of equal options."""
+    """Return a trace that notes the ETag of each answer; always the same, as fsspec shares clients of equal options."""
     from aiohttp import TraceConfig
 
     trace = TraceConfig()
