@@ -19,7 +19,7 @@ from himach.output.table import Column, Estimated, Table
 from himach.uncertainty import Estimate, count, halves, mean, of_blocks
 from himach.uncertainty import equilibration as equilibrated_at
 
-#: Most values that are used singly of a column on the disk; a longer one is averaged in this many bins.
+#: Most values that are used singly of a table with columns on the disk; of a longer one this many bins are averaged.
 BINS = 1 << 16
 
 NONE = Record(
@@ -136,8 +136,9 @@ def _mean(
     equilibration: str | float | None,
 ) -> tuple[Record, Estimate[float]]:
     """Return the mean of a time series, as a record and as an estimate."""
-    values = _thin(table[column], np.mean)
-    times = None if times is None else _thin(times, itemgetter(0))
+    values = table[column]
+    if isinstance(values, np.memmap) or isinstance(times, np.memmap):  # else a column from finish() meets fewer times
+        values, times = _thin(values, np.mean), None if times is None else _thin(times, itemgetter(0))
     if times is not None and times[0] > times[-1]:  # the selection runs backwards, but equilibration does not
         values, times = values[::-1], times[::-1]
     start, cut = equilibrated_at(values), 0
@@ -167,8 +168,8 @@ def _mean(
 
 
 def _thin(cells: npt.NDArray[Any], statistic: Callable[[npt.NDArray[np.float64]], Any]) -> npt.NDArray[Any]:
-    """Return cells; of more than `BINS` on the disk, a statistic of bins, which are short compared with blocks."""
-    if not isinstance(cells, np.memmap) or len(cells) <= BINS:
+    """Return cells, or of more than `BINS` a statistic of bins, which are short compared with blocks."""
+    if len(cells) <= BINS:
         return cells
     edges = (np.arange(BINS + 1) * len(cells) // BINS).tolist()
     return np.array([statistic(cells[start:stop].astype(np.float64)) for start, stop in pairwise(edges)])

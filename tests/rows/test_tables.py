@@ -12,6 +12,7 @@ from himach.engine import rows as engine_rows
 from himach.engine.pairs import emission
 from himach.output import table_files
 from himach.rows import tables
+from himach.runner import estimates
 
 #: What makes tables of a hundred rows long ones, of many chunks, of which a rank holds few.
 SMALL = (
@@ -147,6 +148,21 @@ def test_finish_computes_with_columns_on_the_disk(tmp_path, ranks, several):
     np.testing.assert_array_equal(result["table"]["x"], x - x.min())
     np.testing.assert_array_equal(np.load(tmp_path / "out" / "frame.npy"), np.arange(98))
     assert result["table"].units == {"x": "nm"} and (result["table"]["twice"] == 2 * (x - x.min())).all()
+
+
+class Computed(Plain):
+    def finish(self, results):
+        fallen = np.maximum(60 - np.arange(98), 0) + results["x"] % 1
+        return {"t": {"time_ps": results["time_ps"], "fallen": himach.Column(fallen, estimate=True)}}
+
+
+def test_columns_in_memory_have_estimates_beside_times_on_the_disk(tmp_path, monkeypatch):
+    starts = []
+    for bins in (1 << 16, 49):
+        monkeypatch.setattr(estimates, "BINS", bins)
+        result = himach.run(Computed(), DCD, PSF, out=tmp_path / f"{bins}")
+        starts.append(result.record["uncertainty"]["t"]["start_ps"] / result["t"]["time_ps"][-1])
+    assert starts == pytest.approx([60 / 97] * 2, abs=0.1)
 
 
 class Raising(Plain):
