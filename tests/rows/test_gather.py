@@ -73,6 +73,9 @@ def test_plots_get_the_least_and_the_most_of_bins(tmp_path, monkeypatch, count):
     monkeypatch.setattr(plots, "BINS", count)
     long, short = table(tmp_path, nan=True), table(tmp_path, nan=True, long=False)
     thin, x, bins = plots.thin_tables({"a": long, "b": short}), short["x"], min(count, short.rows)
+    if short.rows <= 2 * count:
+        assert thin["a"] is long
+        return
     edges = [len(x) * i // bins for i in range(bins + 1)]
     parts = [x[start:stop] for start, stop in pairwise(edges)]
     np.testing.assert_array_equal(thin["a"]["x"][::2], [np.fmin.reduce(part) for part in parts])

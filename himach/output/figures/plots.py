@@ -110,7 +110,7 @@ def thin_tables(outcome: Any) -> Any:
 
 
 def _is_long(table: Table) -> bool:
-    return any(isinstance(cells, np.memmap) for cells in table.values())
+    return table.rows > 2 * BINS and any(isinstance(cells, np.memmap) for cells in table.values())
 
 
 def _envelope(table: Table) -> Table:
