@@ -4,21 +4,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from MDAnalysis import AtomGroup, Universe
-
 from himach.errors import UsageError
 
 
-def name_groups(universe: Universe, path: Path, numbers_by_name: Mapping[str, list[int]]) -> None:
+def name_groups(universe: Any, path: Path, numbers_by_name: Mapping[str, list[int]]) -> None:
     """Let selections of a Universe have the groups of an index file, of `read_groups`; raises UsageError."""
     groups, total = {}, len(universe.atoms)
     for name, numbers in numbers_by_name.items():
         if outside := [number for number in numbers if not 0 < number <= total]:
             raise UsageError(f"index {path}: group {name} has atom {outside[0]}, and the topology has {total} atoms")
         groups[name] = universe.atoms[[number - 1 for number in sorted(set(numbers))]]
-    select = AtomGroup.select_atoms
+    select = type(universe.atoms).select_atoms
 
-    def select_atoms(atoms: AtomGroup, *selections: str, **options: Any) -> AtomGroup:
+    def select_atoms(atoms: Any, *selections: str, **options: Any) -> Any:
         return select(atoms, *selections, **{**groups, **options})
 
     type(universe.atoms).select_atoms = select_atoms  # a class of this Universe alone
