@@ -135,7 +135,7 @@ def test_a_trajectory_that_changes_under_a_run_leaves_nothing_of_what_was_read_t
     other = make(ground.folder, n_frames, "other.trr", seed=2)[1].read_bytes()
     true = trajectory.read_bytes()
     assert len(other) == len(true)
-    run = ground.start("out", "--pairs", place, slow=2.0)
+    run = ground.start("out", "--pairs", place, slow=8.0)
     assert wait_until(lambda: len(parts(place)) > 9, 60)
     with trajectory.open("r+b") as file:
         file.write(other)
